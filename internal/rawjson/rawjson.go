@@ -1,0 +1,328 @@
+// Package rawjson handles JSON as exact bytes. Arguments, inputs and model
+// messages pass through the product as json.RawMessage; this package checks
+// them once (strictly, RFC 8259 with unique names as RFC 7493 asks), looks into
+// them without decoding numbers, and encodes without changing a byte. It never
+// repairs: what it does not accept it refuses with the byte offset.
+package rawjson
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strconv"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Limits of one JSON text. Numbers outside them crash or stall common decoders.
+const (
+	MaxDepth        = 200
+	maxNumberLength = 256
+	maxExponent     = 400
+)
+
+// Check reports whether data is exactly one JSON value: valid UTF-8 without
+// lone surrogates, no duplicate names in an object, at most MaxDepth deep, no
+// absurd numbers, nothing after the value. The error names the fault and its
+// byte offset.
+func Check(data []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	for first := true; first || dec.StackDepth() > 0; first = false {
+		kind := dec.PeekKind()
+		if kind == '0' {
+			v, err := dec.ReadValue()
+			if err != nil {
+				return describe(err)
+			}
+			if err := checkNumber(v); err != nil {
+				return fmt.Errorf("%w at byte %d", err, dec.InputOffset())
+			}
+			continue
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			return describe(err)
+		}
+		if dec.StackDepth() > MaxDepth {
+			return fmt.Errorf("nested deeper than %d levels at byte %d", MaxDepth, dec.InputOffset())
+		}
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("data after the JSON value at byte %d", dec.InputOffset())
+	}
+	return nil
+}
+
+func describe(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the JSON text is empty or ends too early")
+	}
+	if se := (*jsontext.SyntacticError)(nil); errors.As(err, &se) {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("duplicate name %q in an object at byte %d", se.JSONPointer.LastToken(), se.ByteOffset)
+		}
+		return fmt.Errorf("%s at byte %d", strings.TrimPrefix(se.Err.Error(), "jsontext: "), se.ByteOffset)
+	}
+	return err
+}
+
+func checkNumber(v []byte) error {
+	if len(v) > maxNumberLength {
+		return fmt.Errorf("number longer than %d characters", maxNumberLength)
+	}
+	if i := bytes.IndexAny(v, "eE"); i >= 0 {
+		exp, err := strconv.Atoi(strings.TrimPrefix(string(v[i+1:]), "+"))
+		if err != nil || exp > maxExponent || exp < -maxExponent {
+			return fmt.Errorf("number with an exponent beyond ±%d", maxExponent)
+		}
+	}
+	return nil
+}
+
+// Decode checks data and decodes it into v. Names match exactly, including
+// case; unknown names are refused.
+func Decode(data []byte, v any) error {
+	if err := Check(data); err != nil {
+		return err
+	}
+	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true))
+	if se := (*jsonv2.SemanticError)(nil); errors.As(err, &se) {
+		where := string(se.JSONPointer)
+		if where == "" {
+			where = "/"
+		}
+		if errors.Is(err, jsonv2.ErrUnknownName) {
+			return fmt.Errorf("%s: unknown field", where)
+		}
+		return fmt.Errorf("%s: a JSON %s does not fit here", where, kindName(se.JSONKind))
+	}
+	return err
+}
+
+// Marshal encodes v as compact JSON. Unlike json.Marshal it leaves <, > and &
+// alone, so embedded raw values keep every byte but white space.
+func Marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// Compact returns raw without insignificant white space; every other byte
+// stays. raw must be valid JSON.
+func Compact(raw []byte) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, raw); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// Kind names the JSON type of raw: object, array, string, number, boolean, null,
+// or "" for an empty text. Only the first byte is looked at.
+func Kind(raw []byte) string {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return ""
+	}
+	c := raw[0]
+	if c == '-' || (c >= '0' && c <= '9') {
+		c = '0'
+	}
+	return kindName(jsontext.Kind(c))
+}
+
+// Field is one member of an object, in the order of the text.
+type Field struct {
+	Name  string
+	Value json.RawMessage
+}
+
+// Fields returns the members of the object raw in their order. It fails when raw
+// is no object or has duplicate names.
+func Fields(raw []byte) ([]Field, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return nil, describe(err)
+	}
+	if tok.Kind() != '{' {
+		return nil, fmt.Errorf("expected an object, got %s", kindName(tok.Kind()))
+	}
+	var out []Field
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, describe(err)
+		}
+		f := Field{Name: name.String()}
+		v, err := dec.ReadValue()
+		if err != nil {
+			return nil, describe(err)
+		}
+		f.Value = json.RawMessage(bytes.Clone(v))
+		out = append(out, f)
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, describe(err)
+	}
+	return out, nil
+}
+
+// Get returns the member called name of the object raw, or nil when raw is no
+// object or has none.
+func Get(raw []byte, name string) json.RawMessage {
+	fields, err := Fields(raw)
+	if err != nil {
+		return nil
+	}
+	for _, f := range fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+// Object encodes fields in the order given.
+func Object(fields []Field) json.RawMessage {
+	var buf bytes.Buffer
+	buf.WriteByte('{')
+	for i, f := range fields {
+		if i > 0 {
+			buf.WriteByte(',')
+		}
+		buf.Write(Quote(f.Name))
+		buf.WriteByte(':')
+		buf.Write(f.Value)
+	}
+	buf.WriteByte('}')
+	return buf.Bytes()
+}
+
+// Quote encodes s as a JSON string. Invalid UTF-8 becomes U+FFFD.
+func Quote(s string) json.RawMessage {
+	b, _ := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\uFFFD")) //nolint:errcheck // cannot fail on valid UTF-8
+	return json.RawMessage(b)
+}
+
+// Canonical returns raw with the members of every object sorted by name, white
+// space removed and strings in their shortest form. Numbers keep their text: 1
+// and 1.0 stay different, since a tool may tell them apart.
+func Canonical(raw []byte) (json.RawMessage, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	var buf bytes.Buffer
+	if err := canonical(dec, &buf); err != nil {
+		return nil, describe(err)
+	}
+	return buf.Bytes(), nil
+}
+
+func canonical(dec *jsontext.Decoder, buf *bytes.Buffer) error {
+	switch dec.PeekKind() {
+	case '{':
+		return canonicalObject(dec, buf)
+	case '[':
+		if _, err := dec.ReadToken(); err != nil {
+			return err
+		}
+		buf.WriteByte('[')
+		for i := 0; dec.PeekKind() != ']'; i++ {
+			if i > 0 {
+				buf.WriteByte(',')
+			}
+			if err := canonical(dec, buf); err != nil {
+				return err
+			}
+		}
+		buf.WriteByte(']')
+		_, err := dec.ReadToken()
+		return err
+	case '"':
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		buf.Write(Quote(tok.String()))
+		return nil
+	}
+	v, err := dec.ReadValue()
+	buf.Write(v)
+	return err
+}
+
+func canonicalObject(dec *jsontext.Decoder, buf *bytes.Buffer) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	var fields []Field
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		f := Field{Name: name.String()}
+		var value bytes.Buffer
+		if err := canonical(dec, &value); err != nil {
+			return err
+		}
+		f.Value = value.Bytes()
+		fields = append(fields, f)
+	}
+	sort.Slice(fields, func(i, j int) bool { return fields[i].Name < fields[j].Name })
+	buf.Write(Object(fields))
+	_, err := dec.ReadToken()
+	return err
+}
+
+// Equal reports whether a and b hold the same JSON value, whatever the order of
+// names and the white space. Texts that are no JSON are never equal.
+func Equal(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	ca, err := Canonical(a)
+	if err != nil {
+		return false
+	}
+	cb, err := Canonical(b)
+	return err == nil && bytes.Equal(ca, cb)
+}
+
+// Digest returns the SHA-256 of the parts as "sha256:<hex>". Each part is hashed
+// with its length, so that moving a byte from one part to the next changes it.
+func Digest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:", len(p))
+		h.Write(p)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case '{', '}':
+		return "object"
+	case '[', ']':
+		return "array"
+	case '"':
+		return "string"
+	case '0':
+		return "number"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	return "value"
+}

@@ -1,0 +1,104 @@
+package rawjson
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"object", `{"a":1}`, ""},
+		{"spaces", " {} \n", ""},
+		{"big integer", `12345678901234567890`, ""},
+		{"empty", ``, "empty"},
+		{"truncated", `{"a":`, "ends too early"},
+		{"two values", `{} {}`, "after the JSON value"},
+		{"duplicate", `{"a":1,"a":2}`, `duplicate name "a"`},
+		{"nan", `{"a":NaN}`, "at byte"},
+		{"lone surrogate", `"\ud800"`, "at byte"},
+		{"invalid utf-8", "\"\xff\"", "at byte"},
+		{"huge exponent", `1e5000000`, "exponent"},
+		{"huge exponent with plus", `1e+5000000`, "exponent"},
+		{"long number", strings.Repeat("1", 300), "longer than"},
+		{"deep", strings.Repeat("[", 10000) + strings.Repeat("]", 10000), "nested deeper"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := Check([]byte(c.in))
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("Check(%.40q) = %v, want %q", c.in, err, c.want)
+			}
+		})
+	}
+}
+
+func TestDecodeIsStrict(t *testing.T) {
+	type body struct {
+		Input json.RawMessage `json:"input"`
+		Name  string          `json:"name,omitempty"`
+	}
+	var b body
+	if err := Decode([]byte(`{"input":{"n": 9007199254740993}}`), &b); err != nil {
+		t.Fatal(err)
+	}
+	if string(b.Input) != `{"n": 9007199254740993}` {
+		t.Errorf("input = %s", b.Input)
+	}
+	for in, want := range map[string]string{
+		`{"input":1,"Input":2}`: "unknown field",
+		`{"inptu":1}`:           "/inptu: unknown field",
+		`{"name":5}`:            "/name: a JSON number",
+		`[]`:                    "a JSON array",
+	} {
+		if err := Decode([]byte(in), &body{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Decode(%s) = %v, want %q", in, err, want)
+		}
+	}
+}
+
+func TestExactness(t *testing.T) {
+	in := `{"z":12345678901234567890,"a":1.0,"s":"<&>\u0000é😀","e":1}`
+	out, err := Marshal(struct {
+		Raw json.RawMessage `json:"raw"`
+	}{json.RawMessage(in)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"raw":` + in + `}`; string(out) != want {
+		t.Errorf("Marshal = %s, want %s", out, want)
+	}
+	fields, err := Fields([]byte(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Object(fields); string(got) != in {
+		t.Errorf("Object(Fields) = %s", got)
+	}
+	c, err := Canonical([]byte(` {"b": 1.0, "a": "\u0041"} `))
+	if err != nil || string(c) != `{"a":"A","b":1.0}` {
+		t.Errorf("Canonical = %s, %v", c, err)
+	}
+	if Equal([]byte(`1`), []byte(`1.0`)) || !Equal([]byte(`{"a":1,"b":[2]}`), []byte(`{"b":[ 2],"a":1}`)) {
+		t.Error("Equal is wrong")
+	}
+	if Kind([]byte(" -3")) != "number" || Kind([]byte("[1]")) != "array" || Kind(nil) != "" || Kind([]byte("true")) != "boolean" {
+		t.Error("Kind is wrong")
+	}
+}
+
+func FuzzCanonicalIsStable(f *testing.F) {
+	f.Add([]byte(`{"b":[1,{"c":null}],"a":"\u00e9"}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if Check(in) != nil {
+			return
+		}
+		c, err := Canonical(in)
+		if err != nil {
+			t.Fatalf("Canonical(%q): %v", in, err)
+		}
+		again, err := Canonical(c)
+		if err != nil || string(again) != string(c) {
+			t.Fatalf("not stable: %q then %q (%v)", c, again, err)
+		}
+	})
+}
