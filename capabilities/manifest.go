@@ -6,6 +6,7 @@ package capabilities
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"agentos/holds/policy"
@@ -21,7 +22,9 @@ type Agent struct {
 	Version     string
 	// Port is the port a container of this agent listens on; 8080 by default.
 	Port int
-	// Digest identifies the manifest and its bundle: "sha256:<hex>".
+	// Digest identifies the manifest and its bundle: "sha256:<hex>" over the
+	// bytes of the manifest and of the regular files in the working directories
+	// of its stdio servers that their commands name by a relative path.
 	Digest string
 	// Dir is the absolute folder of the manifest; relative commands and working
 	// directories start there.
@@ -45,17 +48,20 @@ type Agent struct {
 // Server is one MCP server of an agent. Exactly one of Command and URL is set.
 type Server struct {
 	Alias string
-	// Command is executed directly, never by a shell. "${agentos}" is replaced
-	// by the path of the running binary when the server is started.
+	// Command is executed directly, never by a shell. It is a template that may
+	// hold "${agentos}"; Argv returns what to execute.
 	Command []string
-	Env     map[string]string
+	// Env is added to the safe baseline. Values are templates for Resolve.
+	Env map[string]string
 	// Cwd is absolute; the manifest's folder by default.
 	Cwd string
 	// URL is the endpoint of a streamable HTTP server. It holds no secret.
 	URL string
-	// Headers may hold "${secrets.name}", resolved when connecting.
+	// Headers are templates that may hold "${secrets.name}"; Resolve them when
+	// connecting.
 	Headers map[string]string
-	// Tools are the raw names or globs that may enter the tool set; nil means all.
+	// Tools are the raw names or globs that may enter the tool set; nil means
+	// all. See Admits.
 	Tools []string
 	// Rename maps raw names to the names the model sees.
 	Rename map[string]string
@@ -100,12 +106,14 @@ type Loop struct {
 	// Model is a key of Agent.Models.
 	Model  string
 	System string
-	// Prompt is the template of the user message; empty means the only string
-	// property of the input, or else the input as JSON.
+	// Prompt is the template of the user message, for RenderPrompt; empty means
+	// DefaultPrompt.
 	Prompt string
 	// Tools are servers ("orders") or "server/tool" globs; nil means every server.
+	// See Offers.
 	Tools []string
-	// Rules are approve and deny of this capability, as rules.
+	// Rules are approve and deny of this capability, as rules. Those of
+	// Agent.Rules apply beside them.
 	Rules []policy.Rule
 	// MaxTurns bounds the model calls over the whole run; 10 by default.
 	MaxTurns int
@@ -122,4 +130,53 @@ type Loop struct {
 type Model struct {
 	Use      string
 	Fallback []string
+}
+
+// Argv returns what to execute: Command with "${agentos}" replaced by the path
+// of the running binary. It is nil for a url server.
+func (s *Server) Argv(agentos string) []string {
+	var argv []string
+	for _, arg := range s.Command {
+		argv = append(argv, expand(arg, func(string) string { return agentos }))
+	}
+	return argv
+}
+
+// Admits reports whether the tool with this raw name may enter the tool set.
+func (s *Server) Admits(tool string) bool {
+	return s.Tools == nil || matchesAny(s.Tools, s.Alias, tool)
+}
+
+// Reads reports whether the manifest says that the tool has no side effects.
+func (s *Server) Reads(tool string) bool { return matchesAny(s.ReadTools, s.Alias, tool) }
+
+// Idempotent reports whether the manifest says that running the tool again with
+// the same arguments changes nothing.
+func (s *Server) Idempotent(tool string) bool { return matchesAny(s.IdempotentTools, s.Alias, tool) }
+
+// Offers reports whether the loop may use this tool of this server.
+func (l *Loop) Offers(server, tool string) bool {
+	if l.Tools == nil {
+		return true
+	}
+	for _, pattern := range l.Tools {
+		if !strings.Contains(pattern, "/") {
+			pattern += "/*"
+		}
+		if policy.MatchServerTool(pattern, server, tool) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchesAny reads the lists of one server: its tools may be named raw, slashes
+// included, or with the alias before.
+func matchesAny(patterns []string, server, tool string) bool {
+	for _, p := range patterns {
+		if policy.Match(p, server, tool) {
+			return true
+		}
+	}
+	return false
 }

@@ -26,10 +26,12 @@ const (
 // Rule is one line of policy. Rules match the server alias and the raw tool
 // name, never what the model sees, so that renaming opens no gate.
 type Rule struct {
-	// ID names the rule in verdicts; unique within an agent.
+	// ID names the rule in verdicts; unique among the rules that apply to one
+	// capability.
 	ID     string
 	Effect Effect
-	// Tool is a raw tool name or glob, or "server/tool" with globs in both parts.
+	// Tool is a raw tool name or glob, or "server/tool" with globs in both parts;
+	// see Match.
 	Tool string
 	// Expires is how long a hold of this rule waits; 7 days by default.
 	Expires time.Duration

@@ -54,3 +54,6 @@ const (
 	InvalidSettings Code = "invalid_settings"
 	StoreLocked     Code = "store_locked"
 )
+
+// InvalidBody says that a request's body is JSON and not of the documented shape.
+const InvalidBody Code = "invalid_body"

@@ -326,3 +326,27 @@ func kindName(k jsontext.Kind) string {
 	}
 	return "value"
 }
+
+// Elements returns the elements of the array raw. It fails when raw is no array.
+func Elements(raw []byte) ([]json.RawMessage, error) {
+	if k := Kind(raw); k != "array" {
+		return nil, fmt.Errorf("expected an array, got %s", k)
+	}
+	var out []json.RawMessage
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Text returns the string raw holds, and whether raw is a string.
+func Text(raw []byte) (string, bool) {
+	if Kind(raw) != "string" {
+		return "", false
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", false
+	}
+	return s, true
+}

@@ -1,0 +1,177 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"agentos/holds"
+	"agentos/holds/policy"
+	"agentos/internal/problem"
+	"agentos/runtime/journal"
+	"agentos/runtime/store"
+)
+
+// maxRaces is how often a change is worked out again because somebody else's came
+// first.
+const maxRaces = 5
+
+// Decide applies decisions to a hold of the environment and, when they complete
+// it, goes on with the run. The hold as it stands comes back with any error that
+// is about the hold.
+func (e *Engine) Decide(ctx context.Context, env, holdID string, post holds.Post) (holds.Hold, error) {
+	for range maxRaces {
+		h, err := e.tryDecide(ctx, env, holdID, post)
+		if !errors.Is(err, store.ErrConflict) {
+			return h, err
+		}
+	}
+	return holds.Hold{}, problem.New(problem.StoreUnavailable, "the hold kept changing; try again")
+}
+
+func (e *Engine) tryDecide(ctx context.Context, env, holdID string, post holds.Post) (holds.Hold, error) {
+	s, err := e.suspended(ctx, env, holdID)
+	if err != nil {
+		return holds.Hold{}, err
+	}
+	now := e.cfg.Clock.Now().Add(s.ahead)
+	next, changed, err := holds.Apply(s.hold, post, now.UTC().Truncate(time.Millisecond))
+	if err != nil || !changed {
+		return s.hold, err
+	}
+	if err := e.checkEdits(s, post); err != nil {
+		return s.hold, err
+	}
+	entries, err := decisionEntries(s.hold, next, post.By)
+	if err != nil {
+		return s.hold, err
+	}
+	next.Revision = s.record.Seq + int64(len(entries))
+	d := store.Decide{Op: e.cfg.IDs.Token(), Hold: next, Seen: s.hold.Revision, Entries: entries, Summary: s.record.Summary}
+	leased := next.Status == holds.Decided && e.acquire()
+	if leased {
+		d.Lease = e.cfg.Lease
+	}
+	asked := e.cfg.Clock.Now()
+	res, err := e.cfg.Store.Decide(ctx, d)
+	if err != nil {
+		e.release(leased)
+		if errors.Is(err, store.ErrConflict) {
+			return s.hold, err
+		}
+		return s.hold, e.storeError(err, "store the decision", holdID)
+	}
+	if leased {
+		w := e.newRun(res.Record, res.Lease, asked)
+		w.adopt(s, res.Entries)
+		e.start(w)
+	}
+	return next, nil
+}
+
+// suspended returns a held run: as this process remembers it, or from the store.
+func (e *Engine) suspended(ctx context.Context, env, holdID string) (suspended, error) {
+	s, ok := e.recent.take(holdID)
+	if !ok {
+		asked := e.cfg.Clock.Now()
+		h, err := e.cfg.Store.Hold(ctx, holdID)
+		if err != nil {
+			return s, e.storeError(err, "read the hold", holdID)
+		}
+		s = suspended{hold: h.Hold, record: h.Record, ahead: h.Now.Sub(asked), entries: h.Journal}
+	}
+	if s.record.Env != env {
+		return s, e.storeError(store.ErrNotFound, "read the hold", holdID)
+	}
+	return s, nil
+}
+
+// checkEdits refuses edited arguments that policy would deny: the model could not
+// have run them either.
+func (e *Engine) checkEdits(s suspended, post holds.Post) error {
+	a := e.agents[s.record.Agent]
+	if a == nil {
+		return nil // the worker that serves the agent judges again before it runs
+	}
+	rules := a.Manifest.Rules
+	if c := a.Manifest.Capabilities[s.record.Capability]; c != nil && c.Loop != nil {
+		rules = a.rules(c.Loop)
+	}
+	for _, d := range post.Decisions {
+		it := s.hold.Item(d.ID)
+		if d.Action != holds.Edit || it == nil {
+			continue
+		}
+		if v := policy.Evaluate(rules, policy.Call{Server: it.Server, Tool: it.Tool}); v.Effect == policy.Deny {
+			return problem.New(problem.EditDenied, "%s The hold stays open.", deniedText(v))
+		}
+	}
+	return nil
+}
+
+func decisionEntries(before, after holds.Hold, by string) ([]journal.New, error) {
+	d := journal.HoldDecision{HoldID: after.ID, By: by}
+	for i, it := range after.Items {
+		if it.Decision != nil && before.Items[i].Decision == nil {
+			d.Items = append(d.Items, journal.DecidedItem{ID: it.ID, Proposed: it.Data, Decision: *it.Decision})
+		}
+	}
+	decided, err := journal.Encode(journal.HoldDecided, d)
+	if err != nil || after.Status != holds.Decided {
+		return []journal.New{decided}, err
+	}
+	closed, err := journal.Encode(journal.HoldClosed, journal.Closed{HoldID: after.ID, Why: holds.Decided})
+	return []journal.New{decided, closed}, err
+}
+
+// Cancel ends a run of the environment, held or not. A run that is being worked
+// on ends at its next step; cancelling a finished run changes nothing.
+func (e *Engine) Cancel(ctx context.Context, env, runID, by string) (store.View, error) {
+	for range maxRaces {
+		v, err := e.View(ctx, env, runID)
+		if err != nil || v.Status.Finished() {
+			return v, err
+		}
+		requested, err := e.tryCancel(ctx, v, by)
+		if errors.Is(err, store.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return v, e.storeError(err, "cancel the run", runID)
+		}
+		if requested {
+			e.cancelHere(runID, by)
+		}
+		return e.View(ctx, env, runID)
+	}
+	return store.View{}, problem.New(problem.StoreUnavailable, "the run kept changing; try again")
+}
+
+func (e *Engine) tryCancel(ctx context.Context, v store.View, by string) (bool, error) {
+	c := store.Cancel{Op: e.cfg.IDs.Token(), RunID: v.ID, By: by, Seen: v.Seq, Summary: v.Summary}
+	if v.Hold != nil {
+		closed, err := journal.Encode(journal.HoldClosed, journal.Closed{HoldID: v.Hold.ID, Why: holds.Cancelled})
+		if err != nil {
+			return false, err
+		}
+		c.Entries = append(c.Entries, closed)
+		h := v.Hold.Closed(holds.Cancelled, v.Seq+2)
+		c.Hold = &h
+	}
+	cancelled, err := journal.Encode(journal.RunCancelled, journal.Cancel{By: by})
+	if err != nil {
+		return false, err
+	}
+	c.Entries = append(c.Entries, cancelled)
+	return e.cfg.Store.Cancel(ctx, c)
+}
+
+// cancelHere tells the goroutine that works on the run, if it is in this process.
+func (e *Engine) cancelHere(runID, by string) {
+	e.mu.Lock()
+	w := e.active[runID]
+	e.mu.Unlock()
+	if w != nil {
+		w.cancelRequested(by)
+	}
+}

@@ -1,0 +1,342 @@
+// Package runtime is the engine: it starts runs, drives the model/tool loop one
+// step at a time, suspends runs in holds, applies decisions, and recovers what a
+// dead worker left. What a run is lives in its journal; the engine keeps a run in
+// memory only while it holds its lease. The rules it follows are pure packages
+// (journal, holds, policy); the engine talks to the store, the gateway and MCP.
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentos/capabilities"
+	"agentos/gateway"
+	"agentos/internal/clock"
+	"agentos/internal/ids"
+	"agentos/internal/problem"
+	"agentos/internal/rawjson"
+	"agentos/runtime/journal"
+	"agentos/runtime/mcp"
+	"agentos/runtime/store"
+)
+
+// Agent is a loaded agent with its connections.
+type Agent struct {
+	Manifest *capabilities.Agent
+	MCP      *mcp.Set
+}
+
+// Config is what an engine needs. Every field without a default is required.
+type Config struct {
+	Store   store.Store
+	Gateway *gateway.Gateway
+	// Agents are served by this engine; names are unique.
+	Agents []*Agent
+	Clock  clock.Clock
+	IDs    ids.Source
+	Log    *slog.Logger
+	// Redact takes secrets out of what a model says before it is recorded.
+	Redact func(string) string
+	// Env is the one environment served.
+	Env string
+	// Worker names this process in journals and logs.
+	Worker string
+	// Concurrency is how many runs this process works on at once; 64 by default.
+	Concurrency int
+	// Lease is how long a run stays ours without a sign of life; 15 s by default.
+	// It is renewed three times as often.
+	Lease time.Duration
+}
+
+// Engine works on runs. It is safe for concurrent use.
+type Engine struct {
+	cfg    Config
+	agents map[string]*Agent
+	// base is the parent of every run's context.
+	base   context.Context //nolint:containedctx // the engine's own lifetime, not a request's
+	cancel context.CancelCauseFunc
+	// renewed is closed when the goroutine that renews leases has ended.
+	renewed chan struct{}
+	slots   chan struct{}
+	recent  recent
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below
+	active   map[string]*run
+	draining bool
+}
+
+// Causes for which the engine ends the context of a run.
+var (
+	errLeaseLost = errors.New("the lease was lost")
+	errShutdown  = errors.New("the server is shutting down")
+	errCancelled = errors.New("the run was cancelled")
+	errTimeout   = errors.New("the run used up its active time")
+)
+
+// New returns an engine whose runs live no longer than ctx. Call Work to claim
+// runs; Drain must be called to end it.
+func New(ctx context.Context, cfg Config) (*Engine, error) {
+	if cfg.Store == nil || cfg.Gateway == nil || cfg.Clock == nil || cfg.IDs == nil || cfg.Log == nil || cfg.Redact == nil || cfg.Worker == "" || cfg.Env == "" {
+		return nil, problem.New(problem.InvalidSettings, "the engine needs store, gateway, clock, ids, log, redaction, environment and worker name")
+	}
+	if cfg.Concurrency <= 0 {
+		cfg.Concurrency = 64
+	}
+	if cfg.Lease <= 0 {
+		cfg.Lease = 15 * time.Second
+	}
+	e := &Engine{
+		cfg: cfg, agents: make(map[string]*Agent, len(cfg.Agents)),
+		slots: make(chan struct{}, cfg.Concurrency), active: map[string]*run{},
+	}
+	for _, a := range cfg.Agents {
+		if e.agents[a.Manifest.Name] != nil {
+			return nil, problem.New(problem.InvalidSettings, "two manifests are named %q; names are used in URLs and must differ", a.Manifest.Name)
+		}
+		e.agents[a.Manifest.Name] = a
+	}
+	e.base, e.cancel = context.WithCancelCause(ctx)
+	e.renewed = make(chan struct{})
+	go func() {
+		defer close(e.renewed)
+		e.renewLeases(e.base)
+	}()
+	return e, nil
+}
+
+// Agents returns the agents served, by name.
+func (e *Engine) Agents() []*Agent {
+	out := make([]*Agent, 0, len(e.agents))
+	for _, a := range e.agents {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b *Agent) int { return strings.Compare(a.Manifest.Name, b.Manifest.Name) })
+	return out
+}
+
+// Agent returns the agent called name, or agent_not_found listing what exists.
+func (e *Engine) Agent(env, name string) (*Agent, error) {
+	if env != e.cfg.Env {
+		return nil, problem.New(problem.EnvNotFound, "no environment %q; this server has %q", env, e.cfg.Env)
+	}
+	a := e.agents[name]
+	if a == nil {
+		names := make([]string, 0, len(e.agents))
+		for _, a := range e.Agents() {
+			names = append(names, a.Manifest.Name)
+		}
+		return nil, problem.New(problem.AgentNotFound, "no agent %q; this server has: %s", name, strings.Join(names, ", "))
+	}
+	return a, nil
+}
+
+// StartRequest asks for a run.
+type StartRequest struct {
+	Env, Agent, Capability string
+	Input                  json.RawMessage
+	SessionID              string
+	Metadata               json.RawMessage
+	// Requester is the identity from the credential.
+	Requester string
+	// Key is the idempotency key, or "".
+	Key string
+}
+
+// Start creates a run, or finds the one its idempotency key created before, and
+// begins to work on it unless the engine is full: then the run stays due for any
+// worker. It does not wait for the run.
+func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) {
+	a, c, err := e.resolve(r)
+	if err != nil {
+		return store.View{}, err
+	}
+	created, err := e.createdEntry(a, c, r)
+	if err != nil {
+		return store.View{}, err
+	}
+	entry, err := journal.Encode(journal.RunCreated, created)
+	if err != nil {
+		return store.View{}, err
+	}
+	req := store.Create{
+		Op: e.cfg.IDs.Token(), RunID: e.cfg.IDs.Run(), Request: requestDigest(r),
+		Env: r.Env, Agent: r.Agent, Capability: r.Capability, SessionID: r.SessionID,
+		Entry: entry, Summary: summary(&journal.State{}, 0),
+	}
+	if r.Key != "" {
+		req.RunID = ids.Derived(r.Env, r.Key)
+	}
+	leased := e.acquire()
+	if leased {
+		req.Lease = e.cfg.Lease
+	}
+	asked := e.cfg.Clock.Now()
+	res, err := e.cfg.Store.Create(ctx, req)
+	if err != nil {
+		e.release(leased)
+		return store.View{}, e.storeError(err, "create the run", req.RunID)
+	}
+	if res.Existing {
+		e.release(leased)
+		return e.View(ctx, r.Env, res.Record.ID)
+	}
+	view := store.View{Record: res.Record, First: res.Entry, Last: res.Entry}
+	if !leased {
+		return view, nil
+	}
+	w := e.newRun(res.Record, res.Lease, asked)
+	w.entries = []journal.Entry{res.Entry}
+	e.start(w)
+	return view, nil
+}
+
+func (e *Engine) resolve(r StartRequest) (*Agent, *capabilities.Capability, error) {
+	a, err := e.Agent(r.Env, r.Agent)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := a.Manifest.Capabilities[r.Capability]
+	if c == nil {
+		names := make([]string, 0, len(a.Manifest.Capabilities))
+		for name := range a.Manifest.Capabilities {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return nil, nil, problem.New(problem.CapabilityNotFound, "agent %q has no capability %q; it has: %s",
+			r.Agent, r.Capability, strings.Join(names, ", "))
+	}
+	if faults := c.InputSchema.Validate(r.Input); len(faults) > 0 {
+		return nil, nil, problem.New(problem.InvalidInput, "the input does not fit the schema of %s", r.Capability).With(faults...)
+	}
+	if c.Loop == nil {
+		return nil, nil, problem.New(problem.CapabilityNotFound,
+			"capability %q has no loop in its manifest; agent code in containers is not supported yet", r.Capability)
+	}
+	return a, c, nil
+}
+
+func (e *Engine) createdEntry(a *Agent, c *capabilities.Capability, r StartRequest) (journal.Created, error) {
+	prompt := capabilities.DefaultPrompt(r.Input, c.Input)
+	if c.Loop.Prompt != "" {
+		var err error
+		if prompt, err = capabilities.RenderPrompt(c.Loop, r.Input); err != nil {
+			return journal.Created{}, problem.Wrap(err, problem.InvalidInput, "the prompt of %s cannot be made from this input: %v", c.Name, err)
+		}
+	}
+	return journal.Created{
+		Agent: r.Agent, AgentDigest: a.Manifest.Digest, Capability: r.Capability, Input: r.Input,
+		Requester: r.Requester, SessionID: r.SessionID, Metadata: r.Metadata,
+		System: c.Loop.System, Prompt: prompt,
+	}, nil
+}
+
+func requestDigest(r StartRequest) string {
+	input, err := rawjson.Canonical(r.Input)
+	if err != nil {
+		input = r.Input
+	}
+	return rawjson.Digest([]byte(r.Agent), []byte(r.Capability), input, []byte(r.SessionID), r.Metadata, []byte(r.Requester))
+}
+
+// View reads a run of the environment.
+func (e *Engine) View(ctx context.Context, env, runID string) (store.View, error) {
+	v, err := e.cfg.Store.Run(ctx, runID)
+	if err == nil && v.Env != env {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.View{}, e.storeError(err, "read the run", runID)
+	}
+	return v, nil
+}
+
+// Wait returns the run once it is held or finished, or as it stands when ctx
+// ends. A caller that goes away changes nothing about the run.
+func (e *Engine) Wait(ctx context.Context, env, runID string) (store.View, error) {
+	if v, ok := e.waitHere(ctx, runID); ok && v.Env == env && settled(v.Status) {
+		return v, nil
+	}
+	watchCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	news, err := e.cfg.Store.Watch(watchCtx, runID)
+	if err != nil {
+		return store.View{}, e.storeError(err, "watch the run", runID)
+	}
+	for {
+		v, err := e.View(context.WithoutCancel(ctx), env, runID)
+		if err != nil || settled(v.Status) || ctx.Err() != nil {
+			return v, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func settled(s store.Status) bool { return s == store.Held || s.Finished() }
+
+// waitHere waits for a run this process works on, without asking the store.
+func (e *Engine) waitHere(ctx context.Context, runID string) (store.View, bool) {
+	e.mu.Lock()
+	w := e.active[runID]
+	e.mu.Unlock()
+	if w == nil {
+		return store.View{}, false
+	}
+	select {
+	case <-w.done:
+		return w.view, true
+	case <-ctx.Done():
+		return store.View{}, false
+	}
+}
+
+// storeError turns an error of the store into one for people.
+func (e *Engine) storeError(err error, doing, id string) error {
+	switch {
+	case errors.Is(err, store.ErrNotFound) && strings.HasPrefix(id, "h_"):
+		return problem.Wrap(err, problem.HoldNotFound, "no hold %q in this environment", id)
+	case errors.Is(err, store.ErrNotFound):
+		return problem.Wrap(err, problem.RunNotFound, "no run %q in this environment", id)
+	case errors.Is(err, store.ErrIdempotencyConflict):
+		return problem.Wrap(err, problem.IdempotencyConflict, "the Idempotency-Key was used for another request; use a new key")
+	case errors.Is(err, store.ErrDamaged):
+		return problem.Wrap(err, problem.JournalDamaged, "run %s is damaged in the store: entries are missing or unreadable", id)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	p := problem.Wrap(err, problem.StoreUnavailable, "the store could not %s; try again", doing)
+	p.RetryAfter = time.Second
+	return p
+}
+
+// acquire takes a slot if there is one and the engine is not stopping.
+func (e *Engine) acquire() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.draining {
+		return false
+	}
+	select {
+	case e.slots <- struct{}{}:
+		e.wg.Add(1)
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *Engine) release(held bool) {
+	if held {
+		<-e.slots
+		e.wg.Done()
+	}
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"agentos/holds"
+	"agentos/internal/problem"
+	"agentos/runtime/journal"
+)
+
+// The checks below are what arguments must satisfy before a driver looks at what
+// it keeps. Each driver calls them first, so that no driver can write what
+// another would refuse. Their errors are faults of the caller.
+
+// maxPage is the most rows of one page.
+const maxPage = 200
+
+// Check reports what is wrong with c.
+func (c Create) Check() error {
+	switch {
+	case c.RunID == "" || RunOfHold(HoldID(c.RunID, 1)) != c.RunID:
+		return fmt.Errorf("create: %q is no run id", c.RunID)
+	case c.Entry.Type != journal.RunCreated:
+		return fmt.Errorf("create: the first entry is %q, want %s", c.Entry.Type, journal.RunCreated)
+	case c.Lease < 0:
+		return errors.New("create: negative lease")
+	}
+	return nil
+}
+
+// Check reports what is wrong with tx for the run.
+func (tx Tx) Check(runID string) error {
+	if tx.Hold != nil && RunOfHold(tx.Hold.ID) != runID {
+		return fmt.Errorf("commit: hold %q is not one of run %s", tx.Hold.ID, runID)
+	}
+	if pending := tx.Hold != nil && tx.Hold.Status == holds.Pending; pending != (tx.Status == Held) {
+		return fmt.Errorf("commit: status %s and a pending hold belong together", Held)
+	}
+	if tx.Due < 0 {
+		return errors.New("commit: negative due")
+	}
+	if tx.Status == Running && tx.Lease < time.Millisecond {
+		return errors.New("commit: a running run needs a lease")
+	}
+	return checkEntries(tx.Entries, tx.Status)
+}
+
+// Check reports what is wrong with d.
+func (d Decide) Check() error {
+	switch {
+	case d.Hold.Status != holds.Pending && d.Hold.Status != holds.Decided:
+		return fmt.Errorf("decide: the hold is %q, want pending or decided", d.Hold.Status)
+	case d.Hold.Revision <= d.Seen:
+		return errors.New("decide: a changed hold needs a later revision")
+	case len(d.Entries) == 0:
+		return errors.New("decide: no entry")
+	case d.Lease < 0:
+		return errors.New("decide: negative lease")
+	}
+	return checkEntries(d.Entries, Running)
+}
+
+// Check reports what is wrong with c.
+func (c Cancel) Check() error {
+	if c.Hold != nil && (c.Hold.Status != holds.Cancelled || RunOfHold(c.Hold.ID) != c.RunID) {
+		return fmt.Errorf("cancel: hold %q is not a cancelled one of run %s", c.Hold.ID, c.RunID)
+	}
+	return checkEntries(c.Entries, Cancelled)
+}
+
+// Check reports what is wrong with p.
+func (p Page) Check() error {
+	if p.Limit < 1 || p.Limit > maxPage {
+		return problem.New(problem.InvalidRequest, "limit is %d; give 1 to %d", p.Limit, maxPage)
+	}
+	return nil
+}
+
+// BadCursor is the error for a cursor that no page gave.
+func BadCursor(cursor string) error {
+	return problem.New(problem.InvalidRequest, "cursor %.64q is not one that this list gave; start without a cursor", cursor)
+}
+
+// checkEntries sees to it that a run ends with the entry of its status, and only
+// then.
+func checkEntries(entries []journal.New, status Status) error {
+	last, ok := map[Status]journal.Type{
+		Queued: "", Running: "", Held: "",
+		Completed: journal.RunCompleted, Failed: journal.RunFailed, Cancelled: journal.RunCancelled,
+	}[status]
+	if !ok {
+		return fmt.Errorf("no status %q", status)
+	}
+	if last != "" && len(entries) == 0 {
+		return fmt.Errorf("status %s needs the entry %s", status, last)
+	}
+	for i, e := range entries {
+		want := journal.Type("")
+		if i == len(entries)-1 {
+			want = last
+		}
+		if e.Type == "" || (e.Type.Last() || want != "") && e.Type != want {
+			return fmt.Errorf("entry %q does not fit status %s at place %d of %d", e.Type, status, i+1, len(entries))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentos/holds"
+	"agentos/runtime/journal"
+	"agentos/runtime/store"
+)
+
+// Create stores a run and its first entry.
+func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, error) {
+	if err := c.Check(); err != nil {
+		return store.Created{}, err
+	}
+	return change(ctx, s, func(t *txn) (store.Created, error) {
+		r, err := t.run(c.RunID)
+		switch {
+		case err == nil:
+			return t.existing(r, c)
+		case errors.Is(err, store.ErrNotFound):
+			return t.create(c)
+		}
+		return store.Created{}, err
+	})
+}
+
+func (t *txn) create(c store.Create) (store.Created, error) {
+	r := &row{request: c.Request, op: c.Op, due: t.now, Record: store.Record{
+		ID: c.RunID, Env: c.Env, Agent: c.Agent, Capability: c.Capability, SessionID: c.SessionID,
+		Status: store.Queued, Summary: c.Summary, CreatedAt: moment(t.now), UpdatedAt: moment(t.now),
+	}}
+	var lease store.Lease
+	if c.Lease > 0 {
+		r.Status = store.Running
+		lease = r.give(t.now, c.Lease)
+	}
+	err := t.one(`INSERT INTO runs (id, request, env, agent, capability, session, status, seq, epoch, idle, leased, due,
+		hold, cancel_by, summary, created_at, updated_at, op, op_seq)
+		VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, 0, ?, ?, '', '', ?, ?, ?, ?, 0) RETURNING n`,
+		r.ID, r.request, r.Env, r.Agent, r.Capability, r.SessionID, r.Status, r.Epoch, r.leased, r.due,
+		blob(r.Summary), t.now, t.now, r.op).Scan(&r.n)
+	if err != nil {
+		return store.Created{}, err
+	}
+	entries, err := t.append(r, []journal.New{c.Entry})
+	if err != nil {
+		return store.Created{}, err
+	}
+	t.due = !r.leased
+	return store.Created{Record: r.Record, Lease: lease, Entry: entries[0]}, nil
+}
+
+// existing answers a Create for a run that is there: made by the same attempt, or
+// by another for the same request.
+func (t *txn) existing(r *row, c store.Create) (store.Created, error) {
+	if r.request != c.Request {
+		return store.Created{}, fmt.Errorf("run %s: %w", r.ID, store.ErrIdempotencyConflict)
+	}
+	var e entryFields
+	if err := t.one("SELECT id, at, type, data FROM entries WHERE id = ?", r.n<<seqBits|1).Scan(e.fields()...); err != nil {
+		return store.Created{}, damagedIfNone(err, r.ID)
+	}
+	out := store.Created{Record: r.Record, Entry: e.entry(), Existing: true}
+	if c.Op != "" && r.op == c.Op {
+		switch {
+		case c.Lease <= 0:
+			out.Existing = false
+		case r.leased && r.Epoch == 1:
+			out.Existing, out.Lease = false, r.lease()
+		}
+	}
+	return out, nil
+}
+
+// Claim takes runs that are due.
+func (s *Store) Claim(ctx context.Context, n int, ttl time.Duration) ([]store.Claimed, error) {
+	if ttl < time.Millisecond {
+		return nil, errors.New("claim: no time to live")
+	}
+	if n <= 0 {
+		return nil, nil
+	}
+	return change(ctx, s, func(t *txn) ([]store.Claimed, error) {
+		var rows []*row
+		err := t.each("SELECT "+runColumns+" FROM runs r INDEXED BY runs_due WHERE r.due <= ? ORDER BY r.due, r.n LIMIT ?",
+			[]any{t.now, n}, func(from scanner) error {
+				r, err := scanRun(from)
+				if err != nil {
+					return unavailable(err)
+				}
+				rows = append(rows, r)
+				return nil
+			})
+		if err != nil {
+			return nil, err
+		}
+		var out []store.Claimed
+		for _, r := range rows {
+			c, err := t.claim(r, ttl)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, c)
+		}
+		return out, nil
+	})
+}
+
+func (t *txn) claim(r *row, ttl time.Duration) (store.Claimed, error) {
+	c := store.Claimed{Lapsed: r.leased}
+	c.Lease = r.give(t.now, ttl)
+	r.Idle++
+	if r.Status == store.Queued {
+		r.Status = store.Running
+	}
+	err := t.exec("UPDATE runs SET status = ?, epoch = ?, idle = ?, leased = 1, due = ? WHERE n = ?", r.Status, r.Epoch, r.Idle, r.due, r.n)
+	if err != nil {
+		return c, err
+	}
+	c.Record = r.Record
+	c.Journal, err = t.entries(r, 0)
+	if err == nil && r.Status == store.Held {
+		c.Hold, err = t.holdOf(r)
+	}
+	if errors.Is(err, store.ErrDamaged) {
+		c.Journal, c.Hold, err = nil, nil, nil
+	}
+	return c, err
+}
+
+// holdOf reads the pending hold of a held run; that it is missing is a damage.
+func (t *txn) holdOf(r *row) (*holds.Hold, error) {
+	h, err := t.hold(r.HoldID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, damaged(r.ID, "hold %q is missing", r.HoldID)
+	}
+	return h, err
+}
+
+// Renew pushes the end of leases.
+func (s *Store) Renew(ctx context.Context, leases []store.Lease, ttl time.Duration) ([]store.Renewal, error) {
+	if ttl < time.Millisecond {
+		return nil, errors.New("renew: no time to live")
+	}
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	return change(ctx, s, func(t *txn) ([]store.Renewal, error) {
+		out := make([]store.Renewal, len(leases))
+		for i, l := range leases {
+			due := t.now + ttl.Milliseconds()
+			err := t.one("UPDATE runs SET due = ? WHERE id = ? AND epoch = ? AND leased = 1 RETURNING cancel_by", due, l.RunID, l.Epoch).Scan(&out[i].CancelBy)
+			out[i].Lease = l
+			switch {
+			case err == nil:
+				out[i].Lease.Expires = moment(due)
+			case isNone(err):
+				out[i].Lost = true
+			default:
+				return nil, err
+			}
+		}
+		return out, nil
+	})
+}

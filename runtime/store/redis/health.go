@@ -1,0 +1,102 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"agentos/runtime/store"
+)
+
+// Health writes to every partition, which finds a full, read-only or unreachable
+// server, and reads from every server how safe the data are.
+func (s *Store) Health(ctx context.Context) (store.Health, error) {
+	h := store.Health{Driver: "redis", Durable: true}
+	for i := range s.cfg.Partitions {
+		k := s.partition(i)
+		if _, err := s.command(ctx, "check health", "hset", k.layout(), "checked", "1"); err != nil {
+			return h, err
+		}
+	}
+	leave, err := s.enter("check health")
+	if err != nil {
+		return h, err
+	}
+	defer leave()
+	var mu sync.Mutex
+	err = s.eachServer(ctx, func(ctx context.Context, c goredis.Cmdable) error {
+		info, err := c.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		// Managed servers often refuse CONFIG.
+		fsync, err := c.ConfigGet(ctx, "appendfsync").Result()
+		if err != nil && !isReply(err) {
+			return err
+		}
+		durable, warnings := judge(parseInfo(info), fsync["appendfsync"])
+		mu.Lock()
+		defer mu.Unlock()
+		h.Durable = h.Durable && durable
+		h.Warnings = append(h.Warnings, warnings...)
+		return nil
+	})
+	if err != nil {
+		return h, failure(ctx, "check health", err)
+	}
+	slices.Sort(h.Warnings)
+	h.Warnings = slices.Compact(h.Warnings)
+	return h, nil
+}
+
+// eachServer calls f for the server, or for every master of a cluster, at the
+// same time.
+func (s *Store) eachServer(ctx context.Context, f func(context.Context, goredis.Cmdable) error) error {
+	if c, ok := s.client.(*goredis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, c *goredis.Client) error { return f(ctx, c) })
+	}
+	return f(ctx, s.client)
+}
+
+// parseInfo reads the lines "name:value" of INFO.
+func parseInfo(info string) map[string]string {
+	out := map[string]string{}
+	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// judge says whether a server with this INFO keeps what it acknowledged through a
+// crash of its machine, and how it can lose data otherwise. fsync is "" when the
+// server does not tell.
+func judge(info map[string]string, fsync string) (durable bool, warnings []string) {
+	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		warnings = append(warnings, "redis: maxmemory-policy is "+policy+": under memory pressure runs and journals are deleted; set it to noeviction")
+	}
+	switch {
+	case info["aof_enabled"] == "0":
+		warnings = append(warnings, "redis: appendonly is off: a crash loses every run changed since the last snapshot, and approved calls may run twice; set appendonly yes")
+	case info["aof_enabled"] != "1":
+		warnings = append(warnings, "redis: the server does not tell whether appendonly is on; see to it that it is")
+	case fsync == "":
+		warnings = append(warnings, "redis: the server does not tell appendfsync; unless it is always, a crash of its machine can lose the newest writes")
+	case fsync != "always":
+		warnings = append(warnings, "redis: appendfsync is "+fsync+": a crash of the machine can lose the writes of the last second or more; set it to always to keep every one")
+	default:
+		durable = true
+	}
+	for _, name := range []string{"aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"} {
+		if status := info[name]; status != "" && status != "ok" {
+			warnings = append(warnings, "redis: "+name+" is "+status+": the server cannot write to its disk")
+			durable = false
+		}
+	}
+	return durable, warnings
+}

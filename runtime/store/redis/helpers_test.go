@@ -1,0 +1,134 @@
+package redis_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentos/holds"
+	"agentos/internal/testenv"
+	"agentos/runtime/journal"
+	"agentos/runtime/store"
+	"agentos/runtime/store/redis"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open opens a store that is closed with the test. Changes are made to the
+// config after the defaults.
+func open(t testing.TB, url string, change ...func(*redis.Config)) *redis.Store {
+	t.Helper()
+	cfg := redis.Config{URL: url, Log: discard()}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := redis.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// redisConfig keeps the name of the package out of tests that only change a field.
+type redisConfig = redis.Config
+
+func prefix(p string) func(*redisConfig) { return func(c *redisConfig) { c.Prefix = p } }
+
+// server starts a Redis that keeps nothing on disk.
+func server(t testing.TB, config ...string) *testenv.Redis {
+	t.Helper()
+	return testenv.StartRedis(t, config...)
+}
+
+var counter atomic.Int64
+
+// token returns a new operation token.
+func token() string { return fmt.Sprintf("op%024d", counter.Add(1)) }
+
+// newRun returns the creation of a new run in env "default".
+func newRun(lease time.Duration) store.Create {
+	return store.Create{
+		Op: token(), RunID: fmt.Sprintf("r_%026d", counter.Add(1)), Request: "sha256:aa", Env: "default",
+		Agent: "support", Capability: "refund", SessionID: "s1", Lease: lease,
+		Entry: entry(journal.RunCreated, `{"input":{"n":9007199254740993}}`), Summary: json.RawMessage(`{"turns":0}`),
+	}
+}
+
+func entry(t journal.Type, data string) journal.New {
+	return journal.New{Type: t, Data: json.RawMessage(data)}
+}
+
+// newHold returns the first hold of the run, pending for an hour.
+func newHold(run store.Record, now time.Time) holds.Hold {
+	return holds.Hold{
+		ID: store.HoldID(run.ID, 1), RunID: run.ID, Env: run.Env, Agent: run.Agent, Capability: run.Capability,
+		Kind: holds.ToolCall, Status: holds.Pending, Intent: "Refund order 7", Actions: holds.Actions(holds.ToolCall),
+		Items: []holds.Item{{
+			ID: "call_1", Title: "refund", Server: "orders", Tool: "refund_order",
+			Data: json.RawMessage(`{"id":9007199254740993,"lines":[]}`),
+		}},
+		Revision: run.Seq + 1, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+	}
+}
+
+// hang creates a run and holds it.
+func hang(t testing.TB, s *redis.Store) (store.Record, holds.Hold) {
+	t.Helper()
+	c, err := s.Create(t.Context(), newRun(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHold(c.Record, c.Entry.At)
+	if _, err := s.Commit(t.Context(), c.Lease, opening(h)); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.Run(t.Context(), c.Record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Record, h
+}
+
+func opening(h holds.Hold) store.Tx {
+	return store.Tx{
+		Op: token(), Status: store.Held, Hold: &h,
+		Entries: []journal.New{entry(journal.HoldOpened, `{"hold":{}}`)},
+	}
+}
+
+// approval decides the hold and asks for a lease.
+func approval(h holds.Hold, by string) store.Decide {
+	seen := h.Revision
+	h.Items = append([]holds.Item(nil), h.Items...)
+	h.Items[0].Decision = &holds.Decision{Action: holds.Approve, By: by}
+	h.Status, h.Revision = holds.Decided, seen+2
+	return store.Decide{
+		Op: token(), Hold: h, Seen: seen, Lease: time.Minute,
+		Entries: []journal.New{entry(journal.HoldDecided, `{"by":"`+by+`"}`), entry(journal.HoldClosed, `{"why":"decided"}`)},
+	}
+}
+
+func ending() store.Tx {
+	return store.Tx{
+		Op: token(), Status: store.Completed,
+		Entries: []journal.New{entry(journal.RunCompleted, `{"output":{"ok":true}}`)},
+	}
+}
+
+// keysLike lists the keys that match, from behind the driver's back.
+func keysLike(r *testenv.Redis, pattern string) []string {
+	return strings.Fields(r.Command("KEYS", pattern))
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,29 @@
+-- Ends a run nobody works on, or asks whoever works on it, or will, to end it.
+-- KEYS: run, journal, due, hold (the run again when there is none).
+-- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 entries seen, 6 by, 7 retention in ms,
+--   8 summary or '', 9 hold id or '', 10 hold status, 11 revision, 12 expiry,
+--   13 creation, 14 agent, 15 blob, 16.. entries.
+-- Reply: {'ok' | 'again', first entry, at, epoch, lease end, cancelled by}, where
+--   a first entry of 0 says that the request was recorded; {'missing'};
+--   {'conflict'}: finished, at other entries or with another hold; {'damaged'}.
+local run = ARGV[3]
+local rec = record(run)
+local length = redis.call('LLEN', KEYS[2])
+if not rec[SEQ] then return {length > 0 and 'damaged' or 'missing'} end
+local again = repeated(run, rec, ARGV[4])
+if again then return again end
+local status = rec[STATUS]
+if status == 'completed' or status == 'failed' or status == 'cancelled' then return {'conflict'} end
+if status == 'running' or rec[LEASE] ~= '0' then
+  redis.call('HSET', KEYS[1], 'cb', rec[CANCEL] or ARGV[6],
+    'op', remember(rec[OPS], ARGV[4], '0', rec[EPOCH]))
+  return {'ok', '0', int(NOW), rec[EPOCH], '0', rec[CANCEL] or ARGV[6]}
+end
+if rec[SEQ] ~= ARGV[5] or (rec[HOLD] or '') ~= ARGV[9] then return {'conflict'} end
+if length ~= tonumber(rec[SEQ]) then return {'damaged'} end
+
+local t = {status = 'cancelled', epoch = rec[EPOCH], lease = 0, hold = '', summary = ARGV[8], op = ARGV[4], retention = ARGV[7]}
+t.count = append(run, 16)
+if ARGV[9] ~= '' then t.holds = keep(rec[ENV], 9) end
+advance(run, rec, t)
+return {'ok', int(rec[SEQ] + 1), int(NOW), rec[EPOCH], '0', rec[CANCEL] or ''}

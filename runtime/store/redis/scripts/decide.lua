@@ -1,0 +1,36 @@
+-- Replaces a pending hold; a decided one sets its run going.
+-- KEYS: run, journal, due, hold.
+-- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 revision seen, 6 lease in ms or 0,
+--   7 summary or '', 8 hold id, 9 hold status, 10 revision, 11 expiry,
+--   12 creation, 13 agent, 14 blob, 15.. entries.
+-- Reply: {'ok' | 'again', first entry, at, epoch, lease end, cancelled by,
+--   record}; {'missing'}: no such hold; {'conflict'}: not pending, at another
+--   revision, expired, or its run is not held; {'damaged'}: parts are missing.
+local run, id = ARGV[3], ARGV[8]
+local rec = record(run)
+local hold = redis.call('HMGET', KEYS[4], 'st', 'rev', 'exp')
+if not rec[SEQ] then return {hold[1] and 'damaged' or 'missing'} end
+local again, newest = repeated(run, rec, ARGV[4])
+if newest then
+  again[7] = rec
+  return again
+end
+if not hold[1] then return {rec[HOLD] == id and 'damaged' or 'missing'} end
+if hold[1] ~= 'pending' or hold[2] ~= ARGV[5] or NOW >= tonumber(hold[3])
+  or rec[STATUS] ~= 'held' or rec[HOLD] ~= id or rec[LEASE] ~= '0' then return {'conflict'} end
+if redis.call('LLEN', KEYS[2]) ~= tonumber(rec[SEQ]) then return {'damaged'} end
+
+local t = {status = 'held', epoch = rec[EPOCH], lease = 0, hold = id, due = ARGV[11], summary = ARGV[7], op = ARGV[4]}
+t.count = append(run, 15)
+t.holds = keep(rec[ENV], 8)
+if ARGV[9] ~= 'pending' then
+  t.status, t.hold, t.due = 'running', '', NOW
+  if ARGV[6] == '0' then
+    wake()
+  else
+    t.epoch, t.lease = int(rec[EPOCH] + 1), NOW + ARGV[6]
+    t.due = t.lease
+  end
+end
+advance(run, rec, t)
+return {'ok', int(rec[SEQ] + 1), int(NOW), t.epoch, int(t.lease), '', record(run)}

@@ -1,0 +1,14 @@
+-- Lists holds, newest first.
+-- KEYS: the index to walk. Keys of holds are known only here.
+-- ARGV: 1 offset, 2 base, 3 score and 4 id of the cursor or '', 5 most rows,
+--   then what to choose or '': 6 agent, 7 status,
+--   8 creation in ms which holds must be before.
+-- Reply: {rows of {hold, blob, score}, score, id}, the place to go on from, or '' and ''.
+local function visit(id)
+  local hold = redis.call('HMGET', BASE .. 'h:' .. id, 'st', 'a', 'b', 'ca')
+  if not hold[1] then return false end
+  if (ARGV[6] ~= '' and ARGV[6] ~= hold[2]) or (ARGV[7] ~= '' and ARGV[7] ~= hold[1])
+    or (ARGV[8] ~= '' and tonumber(hold[4]) >= tonumber(ARGV[8])) then return nil end
+  return {id, hold[3], redis.call('ZSCORE', KEYS[1], id)}
+end
+return walk(KEYS[1], ARGV[3], ARGV[4], tonumber(ARGV[5]), visit)

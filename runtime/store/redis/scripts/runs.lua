@@ -1,0 +1,21 @@
+-- Lists runs, newest first.
+-- KEYS: the index to walk. Keys of runs are known only here.
+-- ARGV: 1 offset, 2 base, 3 score and 4 id of the cursor or '', 5 most rows,
+--   then what to choose or '': 6 agent, 7 capability, 8 session, 9 status.
+-- Reply: {rows of {run, record, entries in the journal, first entry, last entry,
+--   hold blob}, score, id},
+--   the place to go on from, or '' and ''. Missing parts are nil.
+local function visit(run)
+  local rec = record(run)
+  if not rec[SEQ] then
+    -- Its retention is over, unless somebody still waits for it.
+    if redis.call('ZSCORE', BASE .. 'due', run) then return nil end
+    return false
+  end
+  if (ARGV[6] ~= '' and ARGV[6] ~= rec[AGENT]) or (ARGV[7] ~= '' and ARGV[7] ~= rec[CAPABILITY])
+    or (ARGV[8] ~= '' and ARGV[8] ~= rec[SESSION]) or (ARGV[9] ~= '' and ARGV[9] ~= rec[STATUS]) then return nil end
+  local journal, hold = BASE .. 'j:' .. run, false
+  if rec[STATUS] == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec[HOLD], 'b') end
+  return {run, rec, redis.call('LLEN', journal), redis.call('LINDEX', journal, 0), redis.call('LINDEX', journal, -1), hold}
+end
+return walk(KEYS[1], ARGV[3], ARGV[4], tonumber(ARGV[5]), visit)

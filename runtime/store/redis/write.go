@@ -1,0 +1,188 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"agentos/holds"
+	"agentos/runtime/journal"
+	"agentos/runtime/store"
+)
+
+// answer is the reply of a script that writes: {what, first entry, at, epoch,
+// lease end, cancelled by, …}.
+type answer []any
+
+func (a answer) what() string { return text(a, 0) }
+
+// lease is what the operation gave, or the zero Lease.
+func (a answer) lease(runID string) store.Lease {
+	if number(a, 4) == 0 {
+		return store.Lease{}
+	}
+	return store.Lease{RunID: runID, Epoch: number(a, 3), Expires: moment(a, 4)}
+}
+
+func (a answer) entries(written []journal.New) []journal.Entry {
+	return stamped(number(a, 1), moment(a, 2), written)
+}
+
+// Create stores a run and its first entry.
+func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, error) {
+	if err := c.Check(); err != nil {
+		return store.Created{}, err
+	}
+	status := store.Queued
+	if c.Lease > 0 {
+		status = store.Running
+	}
+	k := s.keysOf(c.RunID)
+	reply, err := s.write(ctx, "create run", s.scripts.create,
+		[]string{k.run(c.RunID), k.journal(c.RunID), k.due(), k.runIndex(""), k.runIndex(c.Env), k.runsBy(c.Env, status)},
+		k.base, c.RunID, escape(c.Op), c.Request, escape(c.Env), c.Agent, c.Capability, c.SessionID,
+		[]byte(c.Summary), millis(c.Lease), encodeEntry(c.Entry))
+	if err != nil {
+		return store.Created{}, err
+	}
+	a := answer(list(reply))
+	switch a.what() {
+	case "ok":
+		return created(c, status, a), nil
+	case "again":
+		out, err := existing(c.RunID, list(at(a, 6)), at(a, 7))
+		out.Lease = a.lease(c.RunID)
+		// A lease that is over cannot be given again.
+		out.Existing = c.Lease > 0 && out.Lease.Epoch == 0
+		return out, err
+	case "exists":
+		return existing(c.RunID, list(at(a, 1)), at(a, 2))
+	case "conflict":
+		return store.Created{}, fmt.Errorf("create: run %s: %w", c.RunID, store.ErrIdempotencyConflict)
+	}
+	return store.Created{}, refused("create", c.RunID, a)
+}
+
+// created answers from the request: the script has stored just that.
+func created(c store.Create, status store.Status, a answer) store.Created {
+	now := moment(a, 2)
+	r := store.Record{
+		ID: c.RunID, Env: c.Env, Agent: c.Agent, Capability: c.Capability, SessionID: c.SessionID,
+		Status: status, Seq: 1, Epoch: number(a, 3), CreatedAt: now, UpdatedAt: now,
+	}
+	if len(c.Summary) > 0 {
+		r.Summary = c.Summary
+	}
+	return store.Created{Record: r, Lease: a.lease(c.RunID), Entry: a.entries([]journal.New{c.Entry})[0]}
+}
+
+func existing(id string, rec []any, first any) (store.Created, error) {
+	e, err := entry(1, first)
+	if err != nil {
+		return store.Created{}, fmt.Errorf("create: run %s: %w", id, err)
+	}
+	return store.Created{Record: record(id, rec), Existing: true, Entry: e}, nil
+}
+
+// Commit moves a run on under its lease.
+func (s *Store) Commit(ctx context.Context, l store.Lease, tx store.Tx) (store.Committed, error) {
+	if err := tx.Check(l.RunID); err != nil {
+		return store.Committed{}, err
+	}
+	k := s.keysOf(l.RunID)
+	args := append(make([]any, 0, 16+len(tx.Entries)), k.base, l.RunID, escape(tx.Op), l.Epoch, string(tx.Status),
+		millis(tx.Lease), millis(tx.Due), millis(s.cfg.Retention), []byte(tx.Summary))
+	args, err := encodeHold(args, tx.Hold)
+	if err != nil {
+		return store.Committed{}, err
+	}
+	reply, err := s.write(ctx, "commit", s.scripts.commit, k.of(l.RunID, tx.Hold), encodeEntries(args, tx.Entries)...)
+	if err != nil {
+		return store.Committed{}, err
+	}
+	a := answer(list(reply))
+	switch a.what() {
+	case "ok", "again":
+		return store.Committed{Lease: a.lease(l.RunID), Entries: a.entries(tx.Entries), CancelBy: text(a, 5)}, nil
+	case "lost":
+		return store.Committed{}, fmt.Errorf("commit: run %s, epoch %d: %w", l.RunID, l.Epoch, store.ErrLeaseLost)
+	case "hold":
+		return store.Committed{}, fmt.Errorf("commit: run %s waits on hold %q; only that hold can be closed or kept, or a new one opened", l.RunID, text(a, 1))
+	}
+	return store.Committed{}, refused("commit", l.RunID, a)
+}
+
+// Decide replaces a pending hold.
+func (s *Store) Decide(ctx context.Context, d store.Decide) (store.Decided, error) {
+	if err := d.Check(); err != nil {
+		return store.Decided{}, err
+	}
+	run := store.RunOfHold(d.Hold.ID)
+	if run == "" {
+		return store.Decided{}, fmt.Errorf("decide: hold %q: %w", d.Hold.ID, store.ErrNotFound)
+	}
+	k := s.keysOf(run)
+	args := append(make([]any, 0, 13+len(d.Entries)), k.base, run, escape(d.Op), d.Seen, millis(d.Lease), []byte(d.Summary))
+	args, err := encodeHold(args, &d.Hold)
+	if err != nil {
+		return store.Decided{}, err
+	}
+	reply, err := s.write(ctx, "decide", s.scripts.decide, k.of(run, &d.Hold), encodeEntries(args, d.Entries)...)
+	if err != nil {
+		return store.Decided{}, err
+	}
+	a := answer(list(reply))
+	switch a.what() {
+	case "ok", "again":
+		return store.Decided{Record: record(run, list(at(a, 6))), Lease: a.lease(run), Entries: a.entries(d.Entries)}, nil
+	case "missing":
+		return store.Decided{}, fmt.Errorf("decide: hold %s: %w", d.Hold.ID, store.ErrNotFound)
+	case "conflict":
+		return store.Decided{}, fmt.Errorf("decide: hold %s, revision %d: %w", d.Hold.ID, d.Seen, store.ErrConflict)
+	}
+	return store.Decided{}, refused("decide", run, a)
+}
+
+// Cancel ends a run nobody works on, or asks its worker to.
+func (s *Store) Cancel(ctx context.Context, c store.Cancel) (requested bool, err error) {
+	if err := c.Check(); err != nil {
+		return false, err
+	}
+	k := s.keysOf(c.RunID)
+	args := append(make([]any, 0, 14+len(c.Entries)), k.base, c.RunID, escape(c.Op), c.Seen, c.By,
+		millis(s.cfg.Retention), []byte(c.Summary))
+	if args, err = encodeHold(args, c.Hold); err != nil {
+		return false, err
+	}
+	reply, err := s.write(ctx, "cancel", s.scripts.cancel, k.of(c.RunID, c.Hold), encodeEntries(args, c.Entries)...)
+	if err != nil {
+		return false, err
+	}
+	a := answer(list(reply))
+	switch a.what() {
+	case "ok", "again":
+		return number(a, 1) == 0, nil
+	case "missing":
+		return false, fmt.Errorf("cancel: run %s: %w", c.RunID, store.ErrNotFound)
+	case "conflict":
+		return false, fmt.Errorf("cancel: run %s, %d entries: %w", c.RunID, c.Seen, store.ErrConflict)
+	}
+	return false, refused("cancel", c.RunID, a)
+}
+
+// of returns the keys a transition of the run declares: run, journal, due, hold.
+func (k keys) of(run string, h *holds.Hold) []string {
+	last := k.run(run)
+	if h != nil {
+		last = k.hold(h.ID)
+	}
+	return []string{k.run(run), k.journal(run), k.due(), last}
+}
+
+// refused is the error for the replies that are left.
+func refused(what, run string, a answer) error {
+	if a.what() == "damaged" {
+		return fmt.Errorf("%s: run %s: %w", what, run, store.ErrDamaged)
+	}
+	return fmt.Errorf("%s: run %s: the script answered %s", what, run, strconv.Quote(a.what()))
+}

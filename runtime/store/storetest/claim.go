@@ -1,0 +1,307 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"agentos/holds"
+	"agentos/runtime/journal"
+	"agentos/runtime/store"
+)
+
+func claimCases() []Case {
+	return []Case{
+		{"Claim/oldest_first_and_at_most_n", claimOrder},
+		{"Claim/gives_each_run_to_one_worker", claimRace},
+		{"Claim/queued_for_later_waits", claimLater},
+		{"Claim/counts_what_led_to_nothing", claimIdle},
+		{"Claim/tells_a_lapsed_lease", claimLapsed},
+		{"Claim/takes_an_expired_hold", claimHold},
+		{"Claim/of_an_expired_hold_can_be_repeated", claimHoldAgain},
+		{"Claim/brings_the_whole_journal", claimJournal},
+		{"Claim/damaged_blocks_no_other", claimDamaged},
+		{"Claim/refuses_bad_arguments", claimRefuses},
+	}
+}
+
+func claimOrder(k *kit) {
+	for _, n := range []int{3, 1, 5, 2, 4} {
+		k.create(runID(n), 0)
+		k.h.Advance(time.Second)
+	}
+	k.equal("none", len(k.claim(0)), 0)
+	k.equal("first", claimedIDs(k.claim(2)), []string{runID(3), runID(1)})
+	k.equal("second", claimedIDs(k.claim(2)), []string{runID(5), runID(2)})
+	k.equal("third", claimedIDs(k.claim(2)), []string{runID(4)})
+	k.claimNone("all are taken")
+}
+
+func claimRace(k *kit) {
+	const runs = 60
+	for n := range runs {
+		k.create(runID(n), 0)
+	}
+	var mu sync.Mutex
+	taken := map[string]int{}
+	handles := k.handles()
+	together(8, func(i int) {
+		for {
+			got, err := handles[i%2].Claim(k.ctx, 1+i%4, ttl)
+			if err != nil {
+				k.Errorf("claim: %v", err)
+				return
+			}
+			if len(got) == 0 {
+				return
+			}
+			mu.Lock()
+			for _, c := range got {
+				taken[c.Record.ID]++
+				if c.Lease.Epoch != 1 {
+					k.Errorf("run %s has epoch %d", c.Record.ID, c.Lease.Epoch)
+				}
+			}
+			mu.Unlock()
+		}
+	})
+	for id, n := range taken {
+		if n != 1 {
+			k.Errorf("run %s was taken %d times", id, n)
+		}
+	}
+	k.equal("runs taken", len(taken), runs)
+}
+
+func claimLater(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	k.commit(l, store.Tx{Status: store.Queued, Due: time.Hour})
+	k.equal("status", k.view(runID(1)).Status, store.Queued)
+	k.claimNone("not due yet")
+	k.h.Advance(time.Hour - k.nearly())
+	k.claimNone("nearly due")
+	k.h.Advance(k.nearly())
+	if c := k.claimOnly(runID(1)); c.Lapsed || c.Record.Status != store.Running {
+		k.Fatalf("claimed %+v", c)
+	}
+}
+
+func claimIdle(k *kit) {
+	k.create(runID(1), 0)
+	for n := 1; n <= 3; n++ {
+		c := k.claimOnly(runID(1))
+		if c.Record.Idle != n || c.Record.Epoch != int64(n) || c.Lease.Epoch != int64(n) {
+			k.Fatalf("claim %d: idle %d, epoch %d, lease %d", n, c.Record.Idle, c.Record.Epoch, c.Lease.Epoch)
+		}
+		if n == 2 { // a commit without entries is no progress
+			k.commit(c.Lease, store.Tx{Status: store.Running, Lease: ttl})
+		}
+		k.h.Advance(2 * ttl)
+	}
+	c := k.claimOnly(runID(1))
+	k.commit(c.Lease, running(1))
+	k.equal("idle after an entry", k.view(runID(1)).Idle, 0)
+	k.h.Advance(2 * ttl)
+	k.equal("idle after the next claim", k.claimOnly(runID(1)).Record.Idle, 1)
+}
+
+func claimLapsed(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	k.h.Advance(ttl + time.Second)
+	c := k.claimOnly(runID(1))
+	if !c.Lapsed {
+		k.Fatalf("a lease ran out, the claim does not say so")
+	}
+	k.commit(c.Lease, store.Tx{Status: store.Queued})
+	if c = k.claimOnly(runID(1)); c.Lapsed {
+		k.Fatalf("the run was handed back, the claim says its lease lapsed")
+	}
+	if c.Lease.Epoch <= l.Epoch+1 {
+		k.Fatalf("epoch %d was used before", c.Lease.Epoch)
+	}
+}
+
+func claimHold(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	k.claimNone("the hold is open")
+	k.h.Advance(time.Hour - k.nearly())
+	k.claimNone("the hold is open still")
+	k.h.Advance(k.nearly())
+	c := k.claimOnly(runID(1))
+	if c.Lapsed || c.Hold == nil || c.Record.Status != store.Held || c.Record.HoldID != h.ID {
+		k.Fatalf("claimed %+v", c)
+	}
+	k.equal("hold", *c.Hold, h)
+	closed := h.Closed(holds.Expired, 3)
+	k.commit(c.Lease, store.Tx{Status: store.Running, Lease: ttl, Hold: &closed, Entries: []journal.New{entry(journal.HoldClosed, "expired")}})
+	k.equal("hold", k.holdOf(h.ID), closed)
+	k.equal("status", k.view(runID(1)).Status, store.Running)
+}
+
+func claimHoldAgain(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	k.h.Advance(time.Hour)
+	k.claimOnly(runID(1))
+	k.claimNone("taken")
+	k.h.Advance(2 * ttl) // the worker dies before it has closed the hold
+	c := k.claimOnly(runID(1))
+	if !c.Lapsed || c.Hold == nil || c.Record.Idle != 2 {
+		k.Fatalf("claimed %+v", c)
+	}
+	closed := h.Closed(holds.Expired, 4)
+	k.commit(c.Lease, store.Tx{Status: store.Failed, Hold: &closed, Entries: []journal.New{
+		entry(journal.HoldClosed, "expired"), entry(journal.RunFailed, "expired")}})
+	k.equal("hold", k.holdOf(h.ID), closed)
+}
+
+func claimJournal(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	for range 20 {
+		l = k.commit(l, running(15)).Lease
+	}
+	want := k.journal(runID(1))
+	k.equal("entries", len(want), 301)
+	k.h.Advance(2 * ttl)
+	k.equal("journal", k.claimOnly(runID(1)).Journal, want)
+}
+
+func claimDamaged(k *kit) {
+	for n := range 3 {
+		k.create(runID(n), 0)
+		k.h.Advance(time.Second)
+	}
+	k.h.Damage(runID(1))
+	k.damaged[runID(1)] = true
+	got := k.claim(10)
+	k.equal("claimed", claimedIDs(got), []string{runID(0), runID(1), runID(2)})
+	for i, c := range got {
+		if (len(c.Journal) == 0) != (i == 1) {
+			k.Errorf("run %s comes with %d entries", c.Record.ID, len(c.Journal))
+		}
+	}
+	out := k.commit(got[1].Lease, store.Tx{Status: store.Failed, Entries: []journal.New{entry(journal.RunFailed, "damaged")}})
+	k.equal("place of the last entry", out.Entries[0].Seq, got[1].Record.Seq+1)
+	v := k.view(runID(1))
+	k.equal("status", v.Status, store.Failed)
+	k.equal("last", v.Last.Type, journal.RunFailed)
+	_, err := k.s.Journal(k.ctx, runID(1), 0)
+	k.refused(err, store.ErrDamaged)
+}
+
+func claimRefuses(k *kit) {
+	k.create(runID(1), 0)
+	_, err := k.s.Claim(k.ctx, 1, 0)
+	k.invalid("claim for no time", err)
+	k.equal("epoch", k.view(runID(1)).Epoch, int64(0))
+}
+
+func renewCases() []Case {
+	return []Case{
+		{"Renew/pushes_the_end", renewPushes},
+		{"Renew/answers_each_lease_in_order", renewEach},
+		{"Renew/of_an_unclaimed_lapsed_lease_works", renewLapsed},
+		{"Renew/tells_a_cancel_request", renewCancel},
+		{"Renew/refuses_bad_arguments", renewRefuses},
+	}
+}
+
+func (k *kit) renew(leases ...store.Lease) []store.Renewal {
+	k.Helper()
+	got, err := k.s.Renew(k.ctx, leases, ttl)
+	k.ok(err)
+	if len(got) != len(leases) {
+		k.Fatalf("%d renewals for %d leases", len(got), len(leases))
+	}
+	return got
+}
+
+func renewPushes(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	for range 5 {
+		k.h.Advance(ttl - 30*time.Second)
+		r := k.renew(l)[0]
+		if r.Lost || r.Lease.Epoch != l.Epoch || r.Lease.RunID != l.RunID || !r.Lease.Expires.After(l.Expires) {
+			k.Fatalf("renewal %+v of %+v", r, l)
+		}
+		l = r.Lease
+		k.claimNone("renewed")
+	}
+	k.equal("epoch", k.view(runID(1)).Epoch, int64(1))
+	k.h.Advance(ttl)
+	k.claimOnly(runID(1))
+}
+
+func renewEach(k *kit) {
+	var leases []store.Lease
+	var want []bool
+	for n := range 12 {
+		l := k.create(runID(n), ttl).Lease
+		switch n % 4 {
+		case 1:
+			k.finish(l)
+		case 2:
+			l.Epoch++
+		case 3:
+			l.RunID = runID(100 + n)
+		}
+		leases, want = append(leases, l), append(want, n%4 != 0)
+	}
+	var got []bool
+	for i, r := range k.renew(leases...) {
+		got = append(got, r.Lost)
+		if r.Lease.RunID != leases[i].RunID {
+			k.Errorf("place %d: renewal of %s", i, r.Lease.RunID)
+		}
+	}
+	k.equal("lost", got, want)
+	k.equal("nothing", len(k.renew()), 0)
+
+	k.h.Advance(2 * ttl)
+	ids := claimedIDs(k.claim(20))
+	slices.Sort(ids)
+	for _, n := range []int{0, 4, 8} {
+		if !slices.Contains(ids, runID(n)) {
+			k.Errorf("%s was not taken", runID(n))
+		}
+		if !k.renew(leases[n])[0].Lost {
+			k.Errorf("%s was taken by another, its first lease is renewed", runID(n))
+		}
+	}
+	for n := 1; n < 12; n += 4 {
+		if slices.Contains(ids, runID(n)) {
+			k.Errorf("finished %s came back: %s", runID(n), fmt.Sprint(ids))
+		}
+	}
+}
+
+func renewLapsed(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	k.h.Advance(3 * ttl)
+	if r := k.renew(l)[0]; r.Lost {
+		k.Fatalf("nobody has taken the run, its lease is lost")
+	}
+	k.claimNone("renewed")
+	h := k.held(runID(2), time.Hour)
+	k.h.Advance(time.Hour)
+	claimed := k.claim(5)
+	k.renew(claimed[len(claimed)-1].Lease)
+	k.equal("hold stays", k.holdOf(h.ID).Status, holds.Pending)
+}
+
+func renewCancel(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	if by := k.renew(l)[0].CancelBy; by != "" {
+		k.Fatalf("cancelled by %q, nobody asked", by)
+	}
+	_, err := k.s.Cancel(k.ctx, k.cancellation(runID(1), 1, nil))
+	k.ok(err)
+	k.equal("asked by", k.renew(l)[0].CancelBy, "ann")
+}
+
+func renewRefuses(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	_, err := k.s.Renew(k.ctx, []store.Lease{l}, 0)
+	k.invalid("renew for no time", err)
+	k.claimNone("still leased")
+}

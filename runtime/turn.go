@@ -1,0 +1,331 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"agentos/capabilities"
+	"agentos/gateway"
+	"agentos/holds/policy"
+	"agentos/internal/problem"
+	"agentos/internal/rawjson"
+	"agentos/internal/schema"
+	"agentos/runtime/journal"
+	"agentos/runtime/mcp"
+	"agentos/runtime/store"
+)
+
+// maxParks is how often in a row a run waits for its model before it fails; the
+// pauses grow to a minute, so an outage of some twenty minutes is survived.
+const maxParks = 24
+
+// turn calls the model once and records its answer with a verdict on every call
+// it asks for. What was buffered is written first: a tool's result is durable
+// before the model is asked about it.
+func (w *run) turn(ctx context.Context) (Outcome, error) {
+	if err := w.flush(store.Tx{Status: store.Running}); err != nil {
+		return abandoned, err
+	}
+	loop := w.capability.Loop
+	if len(w.state.Answers) >= loop.MaxTurns {
+		return w.fail(problem.New(problem.TooManyTurns, "no answer after %d model turns", loop.MaxTurns))
+	}
+	if loop.MaxTokens > 0 && w.state.Usage.TotalTokens >= loop.MaxTokens {
+		return w.fail(problem.New(problem.TokenBudgetExceeded, "the run used %d of its %d tokens", w.state.Usage.TotalTokens, loop.MaxTokens))
+	}
+	w.agent.MCP.Wait(ctx)
+	if p := w.missingServer(); p != nil {
+		return w.fail(p)
+	}
+	history, err := w.state.History()
+	if err != nil {
+		return w.fail(problem.Wrap(err, problem.InvalidHistory, "the conversation is not one a provider accepts: %v", err))
+	}
+	tools := w.agent.toolSet(w.capability.Loop)
+	model := w.agent.Manifest.Models[loop.Model]
+	reply, err := w.e.cfg.Gateway.Complete(ctx, gateway.Request{
+		Model: model.Use, Fallback: model.Fallback, Messages: history,
+		Tools: tools.definitions(), Extra: responseFormat(w.capability),
+	})
+	if err != nil {
+		return w.modelFailed(ctx, err)
+	}
+	return w.answered(reply, tools)
+}
+
+// modelFailed decides what an error of the gateway means for the run.
+func (w *run) modelFailed(ctx context.Context, err error) (Outcome, error) {
+	if ctx.Err() != nil {
+		if errors.Is(context.Cause(ctx), errTimeout) {
+			return w.fail(problem.New(problem.Timeout, "the run used up its active time of %s", w.capability.Timeout))
+		}
+		return w.interrupted()
+	}
+	p := problem.From(err)
+	if p.Code != problem.ModelUnavailable || p.RetryAfter <= 0 || w.retries >= maxParks {
+		return w.fail(p)
+	}
+	pause := max(p.RetryAfter, min(time.Second<<min(w.retries, 6), time.Minute))
+	w.retries++
+	w.log.InfoContext(ctx, "the model is not available; the run is parked", slog.Duration("pause", pause), slog.Any("error", err))
+	return parked, w.flush(store.Tx{Status: store.Running, Due: pause})
+}
+
+// missingServer returns the error of a required server that is not connected.
+func (w *run) missingServer() *problem.Error {
+	for _, s := range w.agent.MCP.Status() {
+		if !s.Required || !w.usesServer(s.Name) {
+			continue
+		}
+		if s.Status == mcp.Connected || s.Status == mcp.Disconnected && s.ToolCount > 0 {
+			continue
+		}
+		return problem.New(problem.MCPUnavailable, "the MCP server %q is not available: %s", s.Name, s.Error)
+	}
+	return nil
+}
+
+// answered records a reply.
+func (w *run) answered(reply gateway.Reply, tools toolSet) (Outcome, error) {
+	message := json.RawMessage(w.e.cfg.Redact(string(reply.Message)))
+	a := journal.Answered{
+		Turn: len(w.state.Answers) + 1, Message: message, FinishReason: reply.FinishReason,
+		Asked: w.agent.Manifest.Models[w.capability.Loop.Model].Use, Model: reply.Model, Mock: reply.Mock,
+		LatencyMS: reply.Latency.Milliseconds(), Attempts: reply.Attempts, ActiveMS: w.activeMS(),
+	}
+	if reply.Usage != nil {
+		a.Usage = &journal.Usage{InputTokens: reply.Usage.InputTokens, OutputTokens: reply.Usage.OutputTokens, TotalTokens: reply.Usage.TotalTokens}
+	}
+	if servers := w.servers(); string(servers) != string(w.state.Servers) {
+		a.Servers = servers
+	}
+	cut := reply.Cut()
+	var refused []journal.Finished
+	for i, tc := range reply.Calls {
+		asked, f := w.check(tc, tools, fmt.Sprintf("call_%d", len(w.state.Calls)+i+1))
+		if cut {
+			f = &journal.Finished{Outcome: journal.Invalid, Text: cutText(reply.FinishReason)}
+		}
+		if f != nil {
+			f.Call = asked.ID
+			refused = append(refused, *f)
+		}
+		a.Calls = append(a.Calls, asked)
+	}
+	var output json.RawMessage
+	var fault *problem.Error
+	if len(reply.Calls) == 0 {
+		output, a.Correction, fault = w.conclude(reply, cut)
+	} else if cut && w.wasCut() {
+		fault = problem.New(problem.ModelError, "the model's replies were cut off twice (%s)", reply.FinishReason)
+	}
+	w.retries = 0
+	if err := w.add(journal.ModelAnswered, a); err != nil {
+		return abandoned, err
+	}
+	return w.afterAnswer(refused, output, fault)
+}
+
+// afterAnswer writes what follows from the answer: the refused calls, or the end
+// of the run.
+func (w *run) afterAnswer(refused []journal.Finished, output json.RawMessage, fault *problem.Error) (Outcome, error) {
+	switch {
+	case fault != nil:
+		return w.fail(fault)
+	case output != nil:
+		if err := w.add(journal.RunCompleted, journal.Completed{Output: output, ActiveMS: w.activeMS()}); err != nil {
+			return abandoned, err
+		}
+		return finished, w.flush(store.Tx{Status: store.Completed})
+	case len(w.state.Answers) >= w.capability.Loop.MaxTurns:
+		return w.fail(problem.New(problem.TooManyTurns, "no answer after %d model turns", w.capability.Loop.MaxTurns))
+	}
+	for _, f := range refused {
+		f.ActiveMS = w.activeMS()
+		if err := w.add(journal.CallFinished, f); err != nil {
+			return abandoned, err
+		}
+	}
+	return goOn, nil
+}
+
+// check makes a call of ours from one of the model's. A call that fails a check
+// comes with its end: it never reaches a tool or a person.
+func (w *run) check(tc gateway.ToolCall, tools toolSet, id string) (journal.Asked, *journal.Finished) {
+	a := journal.Asked{ID: id, ProviderID: tc.ID, Name: tc.Name}
+	refuse := func(format string, args ...any) (journal.Asked, *journal.Finished) {
+		return a, &journal.Finished{Outcome: journal.Invalid, Text: fmt.Sprintf(format, args...)}
+	}
+	tool, known := tools.byName[tc.Name]
+	if known {
+		a.Server, a.Tool, a.ToolDigest = tool.Server, tool.Name, tool.Digest
+	}
+	args, err := gateway.ParseArguments(tc.Arguments)
+	if err != nil {
+		return refuse("%s", err.Error())
+	}
+	a.Arguments = args
+	if !known {
+		return refuse("There is no tool called %q. The tools are: %s.", tc.Name, strings.Join(tools.names(), ", "))
+	}
+	if tool.Schema != nil {
+		if faults := tool.Schema.Validate(args); len(faults) > 0 {
+			return refuse("The arguments of %s do not fit its schema, so it did not run: %s. Call it again with arguments that fit.", tc.Name, faultText(faults))
+		}
+	}
+	a.Verdict = policy.Evaluate(w.agent.rules(w.capability.Loop), policy.Call{Server: tool.Server, Tool: tool.Name, Destructive: tool.Destructive})
+	if a.Verdict.Effect == policy.Deny {
+		return a, &journal.Finished{Outcome: journal.Denied, Text: deniedText(a.Verdict)}
+	}
+	return a, nil
+}
+
+func faultText(faults []problem.Detail) string {
+	parts := make([]string, len(faults))
+	for i, f := range faults {
+		path := f.Path
+		if path == "" {
+			path = "/"
+		}
+		parts[i] = path + " " + f.Message
+	}
+	return strings.Join(parts, "; ")
+}
+
+func cutText(reason string) string {
+	return "The reply was cut off (" + reason + "), so this call did not run. Ask for it again, in a shorter reply."
+}
+
+// wasCut reports whether the answer before was cut off too.
+func (w *run) wasCut() bool {
+	if len(w.state.Answers) == 0 {
+		return false
+	}
+	r := w.state.Answers[len(w.state.Answers)-1].FinishReason
+	return r == "length" || r == "content_filter"
+}
+
+// servers is the header of a run: every configured MCP server as it is now.
+func (w *run) servers() json.RawMessage {
+	raw, err := rawjson.Marshal(w.agent.MCP.Status())
+	if err != nil {
+		return nil // plain structs always encode
+	}
+	return raw
+}
+
+// toolSet are the tools a capability offers the model at one turn.
+type toolSet struct {
+	named  []mcp.Named
+	byName map[string]mcp.Tool
+}
+
+// toolSet returns the tools of a capability under the names the model sees.
+func (a *Agent) toolSet(l *capabilities.Loop) toolSet {
+	var mine []mcp.Tool
+	for _, t := range a.MCP.Tools() {
+		if offers(l.Tools, t) {
+			mine = append(mine, t)
+		}
+	}
+	named, _ := mcp.Names(mine, l.Namespaced)
+	s := toolSet{named: named, byName: make(map[string]mcp.Tool, len(named))}
+	for _, n := range named {
+		s.byName[n.Provider] = n.Tool
+	}
+	return s
+}
+
+// OfferedTool is a tool of a capability with what policy says about it.
+type OfferedTool struct {
+	// Provider is the name the model sees; Server and Tool are the alias and the
+	// raw name, which policy goes by.
+	Provider, Server, Tool string
+	Description            string
+	InputSchema            json.RawMessage
+	Effect                 string
+	Verdict                policy.Verdict
+}
+
+// Tools returns what a capability of the agent offers its model now.
+func (a *Agent) Tools(c *capabilities.Capability) []OfferedTool {
+	if c.Loop == nil {
+		return nil
+	}
+	var out []OfferedTool
+	for _, n := range a.toolSet(c.Loop).named {
+		t := n.Tool
+		out = append(out, OfferedTool{
+			Provider: n.Provider, Server: t.Server, Tool: t.Name, Description: t.Description,
+			InputSchema: t.InputSchema, Effect: string(t.Effect),
+			Verdict: policy.Evaluate(a.rules(c.Loop), policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive}),
+		})
+	}
+	return out
+}
+
+// rules are the policy rules that apply to a capability.
+func (a *Agent) rules(l *capabilities.Loop) []policy.Rule {
+	return slices.Concat(a.Manifest.Rules, l.Rules)
+}
+
+// offers reports whether a capability's list of servers and "server/tool" globs
+// holds the tool; nil holds all.
+func offers(list []string, t mcp.Tool) bool {
+	if list == nil {
+		return true
+	}
+	return slices.ContainsFunc(list, func(entry string) bool {
+		return entry == t.Server || strings.Contains(entry, "/") && policy.Match(entry, t.Server, t.Name)
+	})
+}
+
+func (w *run) usesServer(alias string) bool {
+	list := w.capability.Loop.Tools
+	return list == nil || slices.ContainsFunc(list, func(entry string) bool {
+		server, _, _ := strings.Cut(entry, "/")
+		return policy.Match(server+"/x", alias, "x")
+	})
+}
+
+// tool finds a tool of the capability by alias and raw name.
+func (w *run) tool(server, name string) (mcp.Tool, bool) {
+	w.agent.MCP.Wait(w.ctx)
+	for _, n := range w.agent.toolSet(w.capability.Loop).named {
+		if n.Tool.Server == server && n.Tool.Name == name {
+			return n.Tool, true
+		}
+	}
+	return mcp.Tool{}, false
+}
+
+func (s toolSet) names() []string {
+	out := make([]string, len(s.named))
+	for i, n := range s.named {
+		out[i] = n.Provider
+	}
+	return out
+}
+
+// definitions are the tools as the provider takes them, in a stable order.
+func (s toolSet) definitions() []json.RawMessage {
+	out := make([]json.RawMessage, len(s.named))
+	for i, n := range s.named {
+		function := []rawjson.Field{{Name: "name", Value: rawjson.Quote(n.Provider)}}
+		if n.Tool.Description != "" {
+			function = append(function, rawjson.Field{Name: "description", Value: rawjson.Quote(n.Tool.Description)})
+		}
+		function = append(function, rawjson.Field{Name: "parameters", Value: schema.FunctionParameters(n.Tool.InputSchema)})
+		out[i] = rawjson.Object([]rawjson.Field{
+			{Name: "type", Value: rawjson.Quote("function")},
+			{Name: "function", Value: rawjson.Object(function)},
+		})
+	}
+	return out
+}

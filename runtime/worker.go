@@ -1,0 +1,160 @@
+package runtime
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"agentos/runtime/store"
+)
+
+// pollEvery is the backstop for a wake-up that got lost.
+const pollEvery = time.Second
+
+// Work claims runs that are due until ctx ends. It does not wait for the runs it
+// took: see Drain.
+func (e *Engine) Work(ctx context.Context) error {
+	wake, err := e.cfg.Store.Wake(ctx)
+	if err != nil {
+		e.cfg.Log.WarnContext(ctx, "wake-ups are not available; polling", slog.Any("error", err))
+	}
+	for {
+		more := e.claim(ctx)
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+		case <-e.cfg.Clock.After(pollEvery):
+		}
+	}
+}
+
+// claim takes as many due runs as there are free slots, a batch at a time, and
+// reports whether there may be more.
+func (e *Engine) claim(ctx context.Context) bool {
+	const batch = 16
+	n := 0
+	for n < batch && e.acquire() {
+		n++
+	}
+	if n == 0 || ctx.Err() != nil {
+		for range n {
+			e.release(true)
+		}
+		return false
+	}
+	asked := e.cfg.Clock.Now()
+	claimed, err := e.cfg.Store.Claim(ctx, n, e.cfg.Lease)
+	if err != nil {
+		claimed = nil
+		if ctx.Err() == nil {
+			e.cfg.Log.WarnContext(ctx, "could not claim runs", slog.Any("error", err))
+		}
+	}
+	for range n - len(claimed) {
+		e.release(true)
+	}
+	for _, c := range claimed {
+		w := e.newRun(c.Record, c.Lease, asked)
+		w.lapsed, w.expired, w.entries = c.Lapsed, c.Hold, c.Journal
+		e.start(w)
+	}
+	return len(claimed) == n
+}
+
+// renewLeases pushes the leases of all active runs, three times in the life of a
+// lease, until the engine ends.
+func (e *Engine) renewLeases(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.cfg.Clock.After(e.cfg.Lease / 3):
+			e.renew(ctx)
+		}
+	}
+}
+
+func (e *Engine) renew(ctx context.Context) {
+	e.mu.Lock()
+	runs := make([]*run, 0, len(e.active))
+	leases := make([]store.Lease, 0, len(e.active))
+	for _, w := range e.active {
+		runs = append(runs, w)
+		leases = append(leases, w.lease.current())
+	}
+	e.mu.Unlock()
+	if len(runs) == 0 {
+		return
+	}
+	asked := e.cfg.Clock.Now()
+	callCtx, stop := context.WithTimeout(ctx, e.cfg.Lease/3)
+	defer stop()
+	renewals, err := e.cfg.Store.Renew(callCtx, leases, e.cfg.Lease)
+	if err != nil {
+		e.cfg.Log.WarnContext(ctx, "could not renew leases", slog.Any("error", err))
+		for _, w := range runs {
+			if e.cfg.Clock.Now().After(w.lease.deadline().Add(-e.cfg.Lease / 3)) {
+				w.cancel(errLeaseLost)
+			}
+		}
+		return
+	}
+	for i, r := range renewals {
+		switch {
+		case r.Lost:
+			runs[i].leaseGone(leases[i])
+		case r.CancelBy != "":
+			runs[i].lease.set(r.Lease, asked)
+			runs[i].cancelRequested(r.CancelBy)
+		default:
+			runs[i].lease.set(r.Lease, asked)
+		}
+	}
+}
+
+// Drain ends the engine: it stops taking runs, waits up to grace (or until ctx
+// ends) for the active ones, then hands the rest back so that another worker can
+// go on at once. It returns when nothing of the engine runs any more.
+func (e *Engine) Drain(ctx context.Context, grace time.Duration) {
+	e.mu.Lock()
+	e.draining = true
+	e.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		e.wg.Wait()
+	}()
+	select {
+	case <-idle:
+	case <-e.cfg.Clock.After(grace):
+	case <-ctx.Done():
+	}
+	e.cancel(errShutdown)
+	<-idle
+	<-e.renewed
+}
+
+// start works on a leased run in a goroutine that Drain waits for; the slot the
+// caller has acquired is released when it ends.
+func (e *Engine) start(w *run) {
+	e.mu.Lock()
+	e.active[w.record.ID] = w
+	e.mu.Unlock()
+	go func() {
+		defer e.release(true)
+		defer func() {
+			e.mu.Lock()
+			if e.active[w.record.ID] == w {
+				delete(e.active, w.record.ID)
+			}
+			e.mu.Unlock()
+			close(w.done)
+			w.cancel(nil)
+		}()
+		w.drive()
+	}()
+}
