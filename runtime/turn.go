@@ -43,6 +43,9 @@ func (w *run) turn(ctx context.Context) (Outcome, error) {
 	if p := w.missingServer(); p != nil {
 		return w.fail(p)
 	}
+	if p := w.agent.Misleading(); p != nil {
+		return w.fail(p)
+	}
 	history, err := w.state.History()
 	if err != nil {
 		return w.fail(problem.Wrap(err, problem.InvalidHistory, "the conversation is not one a provider accepts: %v", err))

@@ -28,9 +28,12 @@ import (
 
 // Limits of one connection.
 const (
-	dialTimeout    = 10 * time.Second
-	tlsTimeout     = 10 * time.Second
-	idleTimeout    = 90 * time.Second
+	dialTimeout = 10 * time.Second
+	tlsTimeout  = 10 * time.Second
+	// idleTimeout is below the five seconds after which common servers close an
+	// idle connection: a request that meets that close may or may not have been
+	// executed, and nobody could tell.
+	idleTimeout    = 4 * time.Second
 	maxHeaderBytes = 256 << 10
 	// DefaultMaxBody is the cap of one response body after decompression.
 	DefaultMaxBody = 64 << 20

@@ -137,6 +137,7 @@ func forms(name, value string) []pair {
 		}
 		for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 			add(enc.EncodeToString([]byte(v)))
+			add(enc.WithPadding(base64.NoPadding).EncodeToString([]byte(v)))
 			for _, inner := range innerBase64(enc, v) {
 				add(inner)
 			}

@@ -33,15 +33,15 @@ type Proxy struct {
 }
 
 // StartProxy starts a proxy before the server at target. It ends with the test.
-func StartProxy(t testing.TB, target string) *Proxy {
-	t.Helper()
+func StartProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p := &Proxy{Addr: l.Addr().String(), target: target, listen: l, conns: map[net.Conn]bool{}, over: make(chan struct{})}
 	p.ends.Go(p.accept)
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		close(p.over)
 		_ = l.Close()
 		p.CutAll()

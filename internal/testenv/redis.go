@@ -49,25 +49,25 @@ type process struct {
 // "appendonly yes"; without any it keeps nothing on disk. It ends with the test.
 // A machine without redis-server fails the test: a store that was not tried is
 // not tested.
-func StartRedis(t testing.TB, config ...string) *Redis {
-	t.Helper()
+func StartRedis(tb testing.TB, config ...string) *Redis {
+	tb.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Fatal("testenv: redis-server is not installed; apt-get install redis-server")
+		tb.Fatal("testenv: redis-server is not installed; apt-get install redis-server")
 	}
-	r := &Redis{Dir: t.TempDir(), t: t, args: config}
+	r := &Redis{Dir: tb.TempDir(), t: tb, args: config}
 	// Another process can take a free port before the server has it.
 	for range 5 {
-		r.Addr = "127.0.0.1:" + strconv.Itoa(freePort(t))
+		r.Addr = "127.0.0.1:" + strconv.Itoa(freePort(tb))
 		err := r.start()
 		if err == nil {
-			t.Cleanup(func() { r.end(os.Kill) })
+			tb.Cleanup(func() { r.end(os.Kill) })
 			return r
 		}
 		if !strings.Contains(err.Error(), "Address already in use") {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	t.Fatal("testenv: found no free port for redis-server")
+	tb.Fatal("testenv: found no free port for redis-server")
 	return nil
 }
 
@@ -160,11 +160,11 @@ func (r *Redis) end(how os.Signal) {
 	r.proc = nil
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
+func freePort(tb testing.TB) int {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -73,7 +74,8 @@ func readPage(ctx context.Context, link wire.Link, params json.RawMessage) (tool
 	if err != nil {
 		return nil, "", fmt.Errorf("the result cannot be read: %w", err)
 	}
-	if tools, err = rawjson.Elements(result["tools"]); err != nil {
+	// null is how some servers write an empty list.
+	if tools, err = rawjson.Elements(result["tools"]); err != nil && string(result["tools"]) != "null" {
 		return nil, "", fmt.Errorf("the tools of the result cannot be read: %w", err)
 	}
 	cursor, _ = rawjson.Text(result["nextCursor"]) // null ends the list like absence
@@ -114,7 +116,34 @@ func (s *server) buildTools(raw []json.RawMessage) toolList {
 		l.tools = append(l.tools, t)
 	}
 	slices.SortFunc(l.tools, func(a, b Tool) int { return strings.Compare(a.Name, b.Name) })
+	l.warnings = append(l.warnings, s.idle(seen)...)
 	return l
+}
+
+// idle names the entries of the configuration that mean no tool of the server:
+// a misspelt one would do nothing, silently.
+func (s *server) idle(offered map[string]bool) []string {
+	var out []string
+	report := func(key string, patterns []string) {
+		for _, p := range patterns {
+			used := false
+			for name := range offered {
+				used = used || s.matches([]string{p}, name)
+			}
+			if !used {
+				out = append(out, fmt.Sprintf("%s: %q means no tool that the server offers", key, p))
+			}
+		}
+	}
+	report("tools", s.spec.Tools)
+	report("effects.read", s.spec.ReadTools)
+	report("effects.idempotent", s.spec.IdempotentTools)
+	for _, name := range slices.Sorted(maps.Keys(s.spec.Rename)) {
+		if !offered[name] {
+			out = append(out, fmt.Sprintf("rename: %q is no tool that the server offers", name))
+		}
+	}
+	return out
 }
 
 // wanted reports whether the configured subset lets a tool in.

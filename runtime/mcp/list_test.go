@@ -198,6 +198,29 @@ func listed(t *testing.T, tools ...string) *rig {
 	return r
 }
 
+// A list of null is empty; configuration that means no tool is reported.
+func TestConfigurationThatMeansNoTool(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.child("none", "listed").Env["MCP_TEST_TOOLS"] = "null"
+	s := r.child("s", "listed")
+	s.Env["MCP_TEST_TOOLS"] = "[" + toolJSON("get_x") + "," + toolJSON("put_x") + "]"
+	s.Tools, s.ReadTools, s.IdempotentTools = []string{"get_*", "gte_y"}, []string{"get_x", "raed"}, []string{"put_*"}
+	s.Rename = map[string]string{"get_x": "x", "nothing": "n"}
+	r.open().mustConnect()
+	if d := cmp.Diff([]string{"s/get_x"}, r.names()); d != "" {
+		t.Error(d)
+	}
+	want := []string{
+		`tools: "gte_y" means no tool that the server offers`,
+		`effects.read: "raed" means no tool that the server offers`,
+		`rename: "nothing" is no tool that the server offers`,
+	}
+	if d := cmp.Diff(want, r.Status()[1].Warnings); d != "" {
+		t.Error(d)
+	}
+}
+
 // B42, C27: one bad tool does not take the good one with it.
 func TestBadToolsAmongGood(t *testing.T) {
 	t.Parallel()

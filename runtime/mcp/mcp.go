@@ -53,7 +53,9 @@ type Config struct {
 	// Version is this product's version, told to servers.
 	Version string
 	Clock   clock.Clock
-	Log     *slog.Logger
+	// Log must redact by itself (secrets.Set.Handler): it is given lines that
+	// children print.
+	Log *slog.Logger
 }
 
 // Effect says what a second execution of a call would do.

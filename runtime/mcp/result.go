@@ -99,7 +99,11 @@ func (s *server) toolResult(raw json.RawMessage, tool Tool) Result {
 		res.Truncated = true
 	}
 	res.Text, res.Structured = compose(c, tool.wraps)
-	if res.Text == "" {
+	switch {
+	case res.Text != "":
+	case c.failed:
+		res.Text = "The tool failed and did not say why."
+	default:
 		res.Text = "The tool returned no content."
 	}
 	return res

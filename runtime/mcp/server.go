@@ -57,19 +57,21 @@ func (s *server) run(life, closing context.Context) {
 	backoff := firstBackoff
 	for life.Err() == nil {
 		began := s.cfg.Clock.Now()
-		ses, err := s.connect(life, closing)
+		ses, err := s.connect(life)
 		s.ended(ses, err)
 		if err == nil {
 			s.watch(life, ses)
 			if life.Err() == nil {
 				s.dropped(ses.link.Cause())
 			}
+		}
+		if ses != nil {
 			// A second process beside one that is still ending could harm what the
-			// two share, so this comes first.
+			// two share, so the old one goes first.
 			ses.link.Close(closing)
-			if s.cfg.Clock.Now().Sub(began) >= settledAfter {
-				backoff = firstBackoff
-			}
+		}
+		if err == nil && s.cfg.Clock.Now().Sub(began) >= settledAfter {
+			backoff = firstBackoff
 		}
 		s.rest(life, max(backoff, retryAfter(err)))
 		backoff = min(2*backoff, maxBackoff)
@@ -97,7 +99,9 @@ func (s *server) rest(life context.Context, d time.Duration) {
 func (s *server) ended(ses *session, err error) {
 	s.mu.Lock()
 	a := s.next
-	a.session, a.err = ses, err
+	if a.err = err; err == nil {
+		a.session = ses
+	}
 	s.next = &attempt{done: make(chan struct{})}
 	if err == nil {
 		s.state, s.fault, s.session, s.stale = Connected, nil, ses, ""
@@ -242,16 +246,27 @@ func (s *server) status() Status {
 	if s.state != Connected && s.fault != nil {
 		st.Error = s.redact(s.fault.Error())
 	}
-	for _, e := range s.list.excluded {
-		st.Excluded = append(st.Excluded, s.redact(e))
-	}
-	for _, w := range s.list.warnings {
-		st.Warnings = append(st.Warnings, s.redact(w))
-	}
+	st.Excluded = s.shown(s.list.excluded)
+	warnings := s.list.warnings
 	if s.stale != "" {
-		st.Warnings = append(st.Warnings, s.redact(s.stale))
+		warnings = append([]string{s.stale}, warnings...)
 	}
+	st.Warnings = s.shown(warnings)
 	return st
+}
+
+// maxShown is how many reports of one kind a status carries.
+const maxShown = 50
+
+func (s *server) shown(reports []string) []string {
+	var out []string
+	for i, r := range reports {
+		if i == maxShown {
+			return append(out, fmt.Sprintf("and %d more", len(reports)-maxShown))
+		}
+		out = append(out, s.redact(r))
+	}
+	return out
 }
 
 // redact takes secrets out of a text and makes one short line of it.

@@ -86,8 +86,9 @@ func (s *session) pending() <-chan struct{} {
 }
 
 // connect makes one attempt: transport, handshake and every page of the tool
-// list, all within connect_timeout.
-func (s *server) connect(life, closing context.Context) (*session, error) {
+// list, all within connect_timeout. A session that comes with an error can only
+// be closed.
+func (s *server) connect(life context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeoutCause(life, s.spec.ConnectTimeout,
 		fmt.Errorf("connect_timeout of %s expired", s.spec.ConnectTimeout))
 	defer cancel()
@@ -102,8 +103,7 @@ func (s *server) connect(life, closing context.Context) (*session, error) {
 	if words, ok := ses.link.(interface{ LastWords() string }); ok && ctx.Err() != nil && words.LastWords() != "" {
 		err = fmt.Errorf("%w; the last words of the process: %s", err, words.LastWords())
 	}
-	ses.link.Close(closing)
-	return nil, err
+	return ses, err
 }
 
 func (s *server) establish(ctx context.Context, ses *session) error {

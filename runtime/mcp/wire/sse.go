@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"strconv"
@@ -87,24 +88,36 @@ func splitField(text []byte) (string, string) {
 func (e *eventReader) line() ([]byte, error) {
 	var out []byte
 	for {
-		c, err := e.r.ReadByte()
+		if _, err := e.r.Peek(1); err != nil {
+			return nil, err
+		}
+		chunk, err := e.r.Peek(e.r.Buffered())
 		if err != nil {
 			return nil, err
 		}
-		if e.skipLF {
+		if e.skipLF && chunk[0] == '\n' {
 			e.skipLF = false
-			if c == '\n' {
-				continue
-			}
+			_, _ = e.r.Discard(1) //nolint:errcheck // it was just seen
+			continue
 		}
-		if c == '\r' || c == '\n' {
-			e.skipLF = c == '\r'
-			return e.withoutMark(out), nil
+		e.skipLF = false
+		end := bytes.IndexAny(chunk, "\r\n")
+		if end < 0 {
+			end = len(chunk)
 		}
-		if len(out) >= e.max {
+		if len(out)+end > e.max {
 			return nil, errEventTooLarge
 		}
-		out = append(out, c)
+		out = append(out, chunk[:end]...)
+		done := end < len(chunk)
+		if done {
+			e.skipLF = chunk[end] == '\r'
+			end++
+		}
+		_, _ = e.r.Discard(end) //nolint:errcheck // it was just seen
+		if done {
+			return e.withoutMark(out), nil
+		}
 	}
 }
 

@@ -206,7 +206,10 @@ func (l *Stdio) write(ctx context.Context, msg []byte) error {
 	case n == 0 && ctx.Err() != nil:
 		return faultf(NotSent, "the server does not read its input: %w", context.Cause(ctx))
 	case n == 0:
-		return faultf(NotSent, "the server's input is closed: %w", err)
+		// It is usually dying; its end then says more than the broken pipe.
+		l.await(l.lost, drainTime)
+		l.fail(fmt.Errorf("the server closed its input: %w", err))
+		return fault(NotSent, l.cause)
 	}
 	cause := fmt.Errorf("the server stopped reading its input in the middle of a message: %w", err)
 	l.fail(cause)

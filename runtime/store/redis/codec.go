@@ -3,7 +3,6 @@ package redis
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +18,10 @@ import (
 // needed.
 
 func list(v any) []any {
-	l, _ := v.([]any)
-	return l
+	if l, ok := v.([]any); ok {
+		return l
+	}
+	return nil
 }
 
 func at(l []any, i int) any {
@@ -30,9 +31,13 @@ func at(l []any, i int) any {
 	return nil
 }
 
-func text(l []any, i int) string {
-	s, _ := at(l, i).(string)
-	return s
+func text(l []any, i int) string { return word(at(l, i)) }
+
+func word(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return ""
 }
 
 // number reads an integer, which scripts send as a string or as itself.
@@ -69,12 +74,8 @@ func millis(d time.Duration) string {
 
 // record reads a record in the order of prelude.lua.
 func record(id string, l []any) store.Record {
-	env := text(l, 0)
-	if strings.Contains(env, "%") {
-		env, _ = url.PathUnescape(env) //nolint:errcheck // made by escape
-	}
 	r := store.Record{
-		ID: id, Env: env, Agent: text(l, 1), Capability: text(l, 2), SessionID: text(l, 3),
+		ID: id, Env: unescape(text(l, 0)), Agent: text(l, 1), Capability: text(l, 2), SessionID: text(l, 3),
 		Status: store.Status(text(l, 4)), Seq: number(l, 5), Epoch: number(l, 6), Idle: int(number(l, 7)),
 		HoldID: text(l, 8), CancelBy: text(l, 9), CreatedAt: fromMillis(number(l, 11) / 1000), UpdatedAt: moment(l, 12),
 	}
@@ -99,8 +100,7 @@ func encodeEntries(args []any, entries []journal.New) []any {
 
 // entry reads "<ms> <type> <data>".
 func entry(seq int64, v any) (journal.Entry, error) {
-	s, _ := v.(string)
-	stamp, rest, _ := strings.Cut(s, " ")
+	stamp, rest, _ := strings.Cut(word(v), " ")
 	kind, data, ok := strings.Cut(rest, " ")
 	ms, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || !ok || kind == "" {
@@ -142,13 +142,12 @@ func encodeHold(args []any, h *holds.Hold) ([]any, error) {
 		return nil, fmt.Errorf("redis: encode hold %s: %w", h.ID, err)
 	}
 	return append(args, h.ID, string(h.Status), h.Revision, ceilMillis(h.ExpiresAt),
-		h.CreatedAt.UnixMilli(), h.Agent, blob), nil
+		h.CreatedAt.UnixMilli(), escape(h.Agent), blob), nil
 }
 
 func hold(id string, v any) (*holds.Hold, error) {
-	s, _ := v.(string)
 	var h holds.Hold
-	if err := json.Unmarshal([]byte(s), &h); err != nil || h.ID != id {
+	if err := json.Unmarshal([]byte(word(v)), &h); err != nil || h.ID != id {
 		return nil, fmt.Errorf("%w: hold %s is unreadable", store.ErrDamaged, id)
 	}
 	return &h, nil

@@ -1,7 +1,9 @@
 package redis_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -175,6 +177,12 @@ func TestDamage(t *testing.T) {
 
 func TestHealthWarns(t *testing.T) {
 	t.Parallel()
+	logged := func(t *testing.T, r *testenv.Redis) int {
+		t.Helper()
+		var log bytes.Buffer
+		open(t, r.URL(), func(c *redisConfig) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		return strings.Count(log.String(), "the store can lose data")
+	}
 	for _, c := range []struct {
 		config  []string
 		durable bool
@@ -188,12 +196,16 @@ func TestHealthWarns(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.config, ","), func(t *testing.T) {
 			t.Parallel()
-			h, err := open(t, server(t, c.config...).URL()).Health(t.Context())
+			r := server(t, c.config...)
+			h, err := open(t, r.URL()).Health(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if h.Driver != "redis" || h.Durable != c.durable || len(h.Warnings) != len(c.want) {
 				t.Fatalf("health = %+v, want durable %t and %d warnings", h, c.durable, len(c.want))
+			}
+			if n := logged(t, r); n != len(c.want) {
+				t.Errorf("%d warnings were logged at the start, want %d", n, len(c.want))
 			}
 			for i, w := range c.want {
 				if !strings.Contains(h.Warnings[i], w) {

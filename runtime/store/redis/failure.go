@@ -11,35 +11,39 @@ import (
 	"agentos/runtime/store"
 )
 
-// refusals are the error codes by which a server says that it cannot work now,
-// and what that means. passing ones go away by themselves.
-var refusals = []struct {
+// reason is an error code by which a server says that it cannot work now, and
+// what that means. A passing one goes away by itself.
+type reason struct {
 	code, meaning string
 	passing       bool
-}{
-	{"LOADING", "it is still loading its data", true},
-	{"READONLY", "it is a read-only replica", true},
-	{"MASTERDOWN", "the replica has lost its master", true},
-	{"CLUSTERDOWN", "the cluster does not serve all slots", true},
-	{"TRYAGAIN", "the slot is being moved", true},
-	{"MOVED", "the slot was moved", true},
-	{"ASK", "the slot is being moved", true},
-	{"BUSY", "a script is running for too long", true},
-	{"NOREPLICAS", "too few replicas are connected", true},
-	{"OOM", "maxmemory is reached; raise it or delete data", false},
-	{"MISCONF", "it cannot save to its disk", false},
-	{"NOAUTH", "it asks for a password", false},
-	{"WRONGPASS", "user or password are wrong", false},
-	{"NOPERM", "the user may not run this command", false},
-	{"DENIED", "it refuses connections", false},
 }
 
-// refusal returns the entry of refusals for err, or ok false.
+func reasons() []reason {
+	return []reason{
+		{"LOADING", "it is still loading its data", true},
+		{"READONLY", "it is a read-only replica", true},
+		{"MASTERDOWN", "the replica has lost its master", true},
+		{"CLUSTERDOWN", "the cluster does not serve all slots", true},
+		{"TRYAGAIN", "the slot is being moved", true},
+		{"MOVED", "the slot was moved", true},
+		{"ASK", "the slot is being moved", true},
+		{"BUSY", "a script is running for too long", true},
+		{"NOREPLICAS", "too few replicas are connected", true},
+		{"OOM", "maxmemory is reached; raise it or delete data", false},
+		{"MISCONF", "it cannot save to its disk", false},
+		{"NOAUTH", "it asks for a password", false},
+		{"WRONGPASS", "user or password are wrong", false},
+		{"NOPERM", "the user may not run this command", false},
+		{"DENIED", "it refuses connections", false},
+	}
+}
+
+// refusal returns the reason in err, or ok false.
 func refusal(err error) (meaning string, passing, ok bool) {
 	if reply := goredis.Error(nil); !errors.As(err, &reply) {
 		return "", false, false
 	}
-	for _, r := range refusals {
+	for _, r := range reasons() {
 		// Redis before 7 puts the code of a failed command inside its own text.
 		if strings.HasPrefix(err.Error(), r.code+" ") || strings.Contains(err.Error(), ": -"+r.code+" ") {
 			return r.meaning, r.passing, true

@@ -18,10 +18,10 @@ import (
 )
 
 // behind opens a store whose connections pass through a proxy.
-func behind(t *testing.T, r *testenv.Redis, change ...func(*redisConfig)) (*redis.Store, *testenv.Proxy) {
+func behind(t *testing.T, r *testenv.Redis) (*redis.Store, *testenv.Proxy) {
 	t.Helper()
 	p := testenv.StartProxy(t, r.Addr)
-	return open(t, "redis://"+p.Addr, change...), p
+	return open(t, "redis://"+p.Addr), p
 }
 
 // The server has executed the script, the answer is lost: the repeat is the same

@@ -3,6 +3,7 @@ package redis
 import (
 	"bufio"
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,18 @@ func (s *Store) Health(ctx context.Context) (store.Health, error) {
 	slices.Sort(h.Warnings)
 	h.Warnings = slices.Compact(h.Warnings)
 	return h, nil
+}
+
+// warn logs how this server can lose data. A server that is read-only or full can
+// still be read from, so a failing check is a warning, too.
+func (s *Store) warn(ctx context.Context) {
+	h, err := s.Health(ctx)
+	if err != nil {
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the store is not healthy", slog.Any("error", err))
+	}
+	for _, w := range h.Warnings {
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the store can lose data", slog.String("warning", w))
+	}
 }
 
 // eachServer calls f for the server, or for every master of a cluster, at the

@@ -22,19 +22,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens a store that is closed with the test. Changes are made to the
 // config after the defaults.
-func open(t testing.TB, url string, change ...func(*redis.Config)) *redis.Store {
-	t.Helper()
+func open(tb testing.TB, url string, change ...func(*redis.Config)) *redis.Store {
+	tb.Helper()
 	cfg := redis.Config{URL: url, Log: discard()}
 	for _, f := range change {
 		f(&cfg)
 	}
-	s, err := redis.Open(t.Context(), cfg)
+	s, err := redis.Open(tb.Context(), cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s
@@ -46,9 +46,9 @@ type redisConfig = redis.Config
 func prefix(p string) func(*redisConfig) { return func(c *redisConfig) { c.Prefix = p } }
 
 // server starts a Redis that keeps nothing on disk.
-func server(t testing.TB, config ...string) *testenv.Redis {
-	t.Helper()
-	return testenv.StartRedis(t, config...)
+func server(tb testing.TB, config ...string) *testenv.Redis {
+	tb.Helper()
+	return testenv.StartRedis(tb, config...)
 }
 
 var counter atomic.Int64
@@ -83,19 +83,19 @@ func newHold(run store.Record, now time.Time) holds.Hold {
 }
 
 // hang creates a run and holds it.
-func hang(t testing.TB, s *redis.Store) (store.Record, holds.Hold) {
-	t.Helper()
-	c, err := s.Create(t.Context(), newRun(time.Minute))
+func hang(tb testing.TB, s *redis.Store) (store.Record, holds.Hold) {
+	tb.Helper()
+	c, err := s.Create(tb.Context(), newRun(time.Minute))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	h := newHold(c.Record, c.Entry.At)
-	if _, err := s.Commit(t.Context(), c.Lease, opening(h)); err != nil {
-		t.Fatal(err)
+	if _, err := s.Commit(tb.Context(), c.Lease, opening(h)); err != nil {
+		tb.Fatal(err)
 	}
-	v, err := s.Run(t.Context(), c.Record.ID)
+	v, err := s.Run(tb.Context(), c.Record.ID)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return v.Record, h
 }

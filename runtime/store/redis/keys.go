@@ -1,7 +1,8 @@
 package redis
 
 import (
-	"hash/fnv"
+	"hash/crc32"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -18,17 +19,18 @@ const maxPartitions = 1024
 //
 //	r:<run>    hash: the record, the last operations, the request digest
 //	j:<run>    list: the journal, each entry "<ms> <type> <data>"
-//	h:<hold>   hash: status, revision, expiry, agent, and the hold as JSON
+//	h:<hold>   hash: m is "<status> <revision> <expiry> <creation> <agent>", b the hold as JSON
 //	s:r:<run>  hash: state of the run
 //
 // and of a partition
 //
-//	due                                         zset: unfinished runs by time
-//	runs, runs:<env>, runs:<env>:<status>       zset: runs by creation
-//	holds, holds:<env>, holds:<env>:<status>    zset: holds by creation
-//	retire                                      zset: finished runs by the end of their retention
-//	s:s:<scope>                                 hash: state of a session
-//	layout                                      hash: in p0 only, format and partitions
+//	due                                 zset: unfinished runs by time
+//	envs                                set: the environments that have runs
+//	runs:<env>, runs:<env>:<status>     zset: runs by creation
+//	holds:<env>, holds:<env>:<status>   zset: holds by creation
+//	retire                              zset: finished runs by the end of their retention
+//	s:s:<scope>                         hash: state of a session
+//	layout                              hash: in p0 only, format and partitions
 //
 // Channels: w:<run> with base, and "<prefix>:wake". Parts that come from users
 // are last, or escaped.
@@ -46,9 +48,7 @@ func (s *Store) partitionOf(id string) int {
 	if s.cfg.Partitions == 1 {
 		return 0
 	}
-	h := fnv.New32a()
-	h.Write([]byte(id)) //nolint:errcheck // never fails
-	return int(h.Sum32() % uint32(s.cfg.Partitions))
+	return int(int64(crc32.ChecksumIEEE([]byte(id))) % int64(s.cfg.Partitions))
 }
 
 func (k keys) run(id string) string        { return k.base + "r:" + id }
@@ -57,11 +57,12 @@ func (k keys) hold(id string) string       { return k.base + "h:" + id }
 func (k keys) runState(id string) string   { return k.base + "s:r:" + id }
 func (k keys) scope(scope string) string   { return k.base + "s:s:" + scope }
 func (k keys) due() string                 { return k.base + "due" }
+func (k keys) envs() string                { return k.base + "envs" }
 func (k keys) layout() string              { return k.base + "layout" }
 func (k keys) watch(id string) string      { return k.base + "w:" + id }
 func (s *Store) wakeChannel() string       { return s.cfg.Prefix + ":wake" }
-func (k keys) runIndex(env string) string  { return index(k.base+"runs", env) }
-func (k keys) holdIndex(env string) string { return index(k.base+"holds", env) }
+func (k keys) runIndex(env string) string  { return k.base + "runs:" + escape(env) }
+func (k keys) holdIndex(env string) string { return k.base + "holds:" + escape(env) }
 
 func (k keys) runsBy(env string, status store.Status) string {
 	return k.runIndex(env) + ":" + string(status)
@@ -69,13 +70,6 @@ func (k keys) runsBy(env string, status store.Status) string {
 
 func (k keys) holdsBy(env string, status holds.Status) string {
 	return k.holdIndex(env) + ":" + string(status)
-}
-
-func index(all, env string) string {
-	if env == "" {
-		return all
-	}
-	return all + ":" + escape(env)
 }
 
 // escape returns s in characters that have no meaning in keys and in the fields
@@ -99,6 +93,17 @@ func escape(s string) string {
 		}
 	}
 	return b.String()
+}
+
+func unescape(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	out, err := url.PathUnescape(s)
+	if err != nil {
+		return s // not made by escape; better shown as it is than not at all
+	}
+	return out
 }
 
 func isPlain(c byte) bool {

@@ -226,7 +226,10 @@ func TestOneRoundTrip(t *testing.T) {
 			func() (err error) { _, err = s.Commit(ctx, d.Lease, ending()); return err },
 			func() (err error) { _, err = s.Run(ctx, req.RunID); return err },
 			func() (err error) { _, err = s.Journal(ctx, req.RunID, 1); return err },
-			func() (err error) { _, _, err = s.Runs(ctx, store.RunFilter{}, store.Page{Limit: 5}); return err },
+			func() (err error) {
+				_, _, err = s.Runs(ctx, store.RunFilter{Env: "default"}, store.Page{Limit: 5})
+				return err
+			},
 			func() (err error) { _, err = s.Claim(ctx, 5, time.Minute); return err },
 		}
 	}

@@ -47,7 +47,8 @@ func parseCursor(cursor string) (place, error) {
 type listing struct {
 	what   string
 	script *script
-	index  func(keys) string
+	env    string
+	index  func(k keys, env string) string
 	choose []any
 }
 
@@ -57,9 +58,37 @@ type row struct {
 	parts []any
 }
 
-// list asks every partition for a page and merges them. A partition that looked
-// at its share of rows without filling the page says how far it came: rows older
-// than that are left to the next page, since it may have newer ones.
+// source is one index to list from.
+type source struct {
+	keys
+	index string
+}
+
+// sources returns the indexes of the listing: one a partition, or one for each
+// environment a partition knows when none is asked for.
+func (s *Store) sources(ctx context.Context, l listing) ([]source, error) {
+	var out []source
+	for i := range s.cfg.Partitions {
+		k := s.partition(i)
+		if l.env != "" {
+			out = append(out, source{k, l.index(k, l.env)})
+			continue
+		}
+		reply, err := s.command(ctx, l.what, "smembers", k.envs())
+		if err != nil {
+			return nil, err
+		}
+		names := list(reply)
+		for n := range names {
+			out = append(out, source{k, l.index(k, unescape(text(names, n)))})
+		}
+	}
+	return out, nil
+}
+
+// list asks every source for a page and merges them. One that looked at its share
+// of rows without filling the page says how far it came: rows older than that are
+// left to the next page, since it may have newer ones.
 func (s *Store) list(ctx context.Context, l listing, p store.Page, score func([]any) string) ([]row, string, error) {
 	if err := p.Check(); err != nil {
 		return nil, "", err
@@ -70,10 +99,13 @@ func (s *Store) list(ctx context.Context, l listing, p store.Page, score func([]
 	}
 	var rows []row
 	var horizon place
-	for i := range s.cfg.Partitions {
-		k := s.partition(i)
-		args := append([]any{k.base, from.score, from.id, p.Limit}, l.choose...)
-		reply, err := s.read(ctx, l.what, l.script, []string{l.index(k)}, args...)
+	sources, err := s.sources(ctx, l)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, src := range sources {
+		args := append([]any{src.base, from.score, from.id, p.Limit}, l.choose...)
+		reply, err := s.read(ctx, l.what, l.script, []string{src.index}, args...)
 		if err != nil {
 			return nil, "", err
 		}
@@ -91,7 +123,7 @@ func (s *Store) list(ctx context.Context, l listing, p store.Page, score func([]
 	return rows, next.cursor(), nil
 }
 
-// merge sorts the rows of all partitions and cuts them at the limit and at the
+// merge sorts the rows of all sources and cuts them at the limit and at the
 // horizon, which is where the next page begins.
 func merge(rows []row, horizon place, limit int) ([]row, place) {
 	slices.SortFunc(rows, func(a, b row) int { return newer(a.place, b.place) })
@@ -110,12 +142,13 @@ func merge(rows []row, horizon place, limit int) ([]row, place) {
 
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, f store.RunFilter, p store.Page) ([]store.View, string, error) {
-	l := listing{what: "list runs", script: s.scripts.runs, choose: []any{f.Agent, f.Capability, f.SessionID, string(f.Status)}}
-	l.index = func(k keys) string {
-		if f.Env != "" && f.Status != "" {
-			return k.runsBy(f.Env, f.Status)
+	l := listing{what: "list runs", script: s.scripts.runs, env: f.Env}
+	l.choose = []any{f.Agent, f.Capability, f.SessionID, string(f.Status)}
+	l.index = func(k keys, env string) string {
+		if f.Status != "" {
+			return k.runsBy(env, f.Status)
 		}
-		return k.runIndex(f.Env)
+		return k.runIndex(env)
 	}
 	rows, next, err := s.list(ctx, l, p, func(parts []any) string { return text(list(at(parts, 1)), 11) })
 	if err != nil {
@@ -134,12 +167,13 @@ func (s *Store) Holds(ctx context.Context, f store.HoldFilter, p store.Page) ([]
 	if !f.OpenedBefore.IsZero() {
 		before = strconv.FormatInt(ceilMillis(f.OpenedBefore), 10)
 	}
-	l := listing{what: "list holds", script: s.scripts.holds, choose: []any{f.Agent, string(f.Status), before}}
-	l.index = func(k keys) string {
-		if f.Env != "" && f.Status != "" {
-			return k.holdsBy(f.Env, f.Status)
+	l := listing{what: "list holds", script: s.scripts.holds, env: f.Env}
+	l.choose = []any{escape(f.Agent), string(f.Status), before}
+	l.index = func(k keys, env string) string {
+		if f.Status != "" {
+			return k.holdsBy(env, f.Status)
 		}
-		return k.holdIndex(f.Env)
+		return k.holdIndex(env)
 	}
 	rows, next, err := s.list(ctx, l, p, func(parts []any) string { return text(parts, 2) })
 	if err != nil {

@@ -74,8 +74,8 @@ var _ store.Store = (*Store)(nil)
 
 // Open connects to Redis and checks that the data there were laid out with the
 // same format and partitions. It fails with ErrUnavailable when Redis cannot be
-// reached. The logger of the client library, which is one for the process, is
-// set to cfg.Log.
+// reached. What Health warns of is logged. The logger of the client library,
+// which is one for the process, is set to cfg.Log.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := complete(&cfg); err != nil {
 		return nil, err
@@ -97,6 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := s.checkLayout(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.warn(ctx)
 	return s, nil
 }
 
@@ -164,6 +165,7 @@ func (s *Store) Close() error {
 // matters is in the errors of the operations.
 type libraryLog struct{ log *slog.Logger }
 
+// Printf is what the library calls.
 func (l libraryLog) Printf(ctx context.Context, format string, v ...any) {
 	l.log.LogAttrs(ctx, slog.LevelDebug, "redis client", slog.String("detail", fmt.Sprintf(format, v...)))
 }

@@ -168,6 +168,7 @@ func (s *Store) roundTrip(ctx context.Context, line []any, replicas int) (any, e
 // single is a command that the cluster client, too, sends once.
 type single struct{ *goredis.Cmd }
 
+// NoRetry is what the library asks.
 func (single) NoRetry() bool { return true }
 
 func (s *Store) offset() string {

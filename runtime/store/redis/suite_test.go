@@ -19,6 +19,7 @@ func TestSuite(t *testing.T) {
 			r := server(t)
 			var n atomic.Int64
 			storetest.Run(t, func(t *testing.T) storetest.Harness {
+				t.Helper()
 				var offset atomic.Int64
 				name := fmt.Sprintf("case%d", n.Add(1))
 				another := func() store.Store {

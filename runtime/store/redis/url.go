@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"runtime"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -83,7 +83,7 @@ func baseOptions() *goredis.UniversalOptions {
 		ReadTimeout:           ioTimeout,
 		WriteTimeout:          ioTimeout,
 		PoolTimeout:           poolTimeout,
-		PoolSize:              max(32, 16*runtime.GOMAXPROCS(0)),
+		PoolSize:              max(32, 16*goruntime.GOMAXPROCS(0)),
 		PipelinePoolSize:      -1,
 		DisableIdentity:       true,
 		MaintNotificationsConfig: &maintnotifications.Config{

@@ -39,7 +39,7 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 	}
 	k := s.keysOf(c.RunID)
 	reply, err := s.write(ctx, "create run", s.scripts.create,
-		[]string{k.run(c.RunID), k.journal(c.RunID), k.due(), k.runIndex(""), k.runIndex(c.Env), k.runsBy(c.Env, status)},
+		[]string{k.run(c.RunID), k.journal(c.RunID), k.due(), k.envs(), k.runIndex(c.Env), k.runsBy(c.Env, status)},
 		k.base, c.RunID, escape(c.Op), c.Request, escape(c.Env), c.Agent, c.Capability, c.SessionID,
 		[]byte(c.Summary), millis(c.Lease), encodeEntry(c.Entry))
 	if err != nil {

@@ -1,14 +1,15 @@
--- Put before the scripts that move a run on (commit, decide, cancel): what the
--- transitions have in common. All checks are made before; nothing here fails.
+-- Put before commit, decide and cancel. All checks are made before this.
 
 -- keep stores the hold ARGV[a..a+6]: id, status, revision, expiry, creation,
 -- agent, blob. It returns the number of the hold.
 local function keep(env, a)
   local id, status = ARGV[a], ARGV[a + 1]
   local key = BASE .. 'h:' .. id
-  local was, score = redis.call('HGET', key, 'st'), MICROS
-  if was then score = redis.call('ZSCORE', BASE .. 'holds', id) or MICROS end
-  redis.call('HSET', key, 'st', status, 'rev', ARGV[a + 2], 'exp', ARGV[a + 3], 'ca', ARGV[a + 4], 'a', ARGV[a + 5], 'b', ARGV[a + 6])
+  local was, score = redis.call('HGET', key, 'm'), MICROS
+  if was then
+    was, score = string.match(was, '^%S+'), redis.call('ZSCORE', BASE .. 'holds:' .. env, id) or MICROS
+  end
+  redis.call('HSET', key, 'm', table.concat(ARGV, ' ', a + 1, a + 5), 'b', ARGV[a + 6])
   index('holds', env, id, score, was, status)
   return tonumber(string.match(id, '_(%d+)$'))
 end
@@ -25,12 +26,12 @@ end
 
 -- retire removes what is left of up to ten runs whose retention is over.
 local function retire()
-  for _, m in ipairs(redis.call('ZRANGEBYSCORE', BASE .. 'retire', '-inf', int(NOW), 'LIMIT', 0, 10)) do
+  for _, m in ipairs(redis.call('ZRANGEBYSCORE', BASE .. 'retire', '-inf', STAMP, 'LIMIT', 0, 10)) do
     local env, status, n, run = string.match(m, '^(.-):(.-):(%d+):(.*)$')
-    for _, list in ipairs({'', ':' .. env, ':' .. env .. ':' .. status}) do
+    for _, list in ipairs({':' .. env, ':' .. env .. ':' .. status}) do
       redis.call('ZREM', BASE .. 'runs' .. list, run)
     end
-    for _, list in ipairs({'', ':' .. env, ':' .. env .. ':decided', ':' .. env .. ':expired', ':' .. env .. ':cancelled'}) do
+    for _, list in ipairs({':' .. env, ':' .. env .. ':decided', ':' .. env .. ':expired', ':' .. env .. ':cancelled'}) do
       for i = 1, n do redis.call('ZREM', BASE .. 'holds' .. list, holdid(run, i)) end
     end
     each(run, n, function(key) redis.call('UNLINK', key) end)
@@ -45,7 +46,7 @@ local function advance(run, rec, t)
   local key, env = BASE .. 'r:' .. run, rec[ENV]
   local holds = math.max(t.holds or 0, tonumber(rec[HOLDS] or 0))
   redis.call('HSET', key, 'st', t.status, 'n', int(rec[SEQ] + t.count), 'ep', t.epoch, 'x', int(t.lease),
-    'h', t.hold, 'hn', int(holds), 'i', t.count > 0 and '0' or rec[IDLE], 'ua', int(NOW),
+    'h', t.hold, 'hn', int(holds), 'i', t.count > 0 and '0' or rec[IDLE], 'ua', STAMP,
     'sm', t.summary ~= '' and t.summary or rec[SUMMARY] or '',
     'op', remember(rec[OPS], t.op, int(rec[SEQ] + 1), t.epoch))
   index('runs', env, run, rec[CREATED], rec[STATUS], t.status)

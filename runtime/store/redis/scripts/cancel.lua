@@ -17,7 +17,7 @@ if status == 'completed' or status == 'failed' or status == 'cancelled' then ret
 if status == 'running' or rec[LEASE] ~= '0' then
   redis.call('HSET', KEYS[1], 'cb', rec[CANCEL] or ARGV[6],
     'op', remember(rec[OPS], ARGV[4], '0', rec[EPOCH]))
-  return {'ok', '0', int(NOW), rec[EPOCH], '0', rec[CANCEL] or ARGV[6]}
+  return {'ok', '0', STAMP, rec[EPOCH], '0', rec[CANCEL] or ARGV[6]}
 end
 if rec[SEQ] ~= ARGV[5] or (rec[HOLD] or '') ~= ARGV[9] then return {'conflict'} end
 if length ~= tonumber(rec[SEQ]) then return {'damaged'} end
@@ -26,4 +26,4 @@ local t = {status = 'cancelled', epoch = rec[EPOCH], lease = 0, hold = '', summa
 t.count = append(run, 16)
 if ARGV[9] ~= '' then t.holds = keep(rec[ENV], 9) end
 advance(run, rec, t)
-return {'ok', int(rec[SEQ] + 1), int(NOW), rec[EPOCH], '0', rec[CANCEL] or ''}
+return {'ok', int(rec[SEQ] + 1), STAMP, rec[EPOCH], '0', rec[CANCEL] or ''}

@@ -6,7 +6,7 @@
 --   record, journal, hold blob or nil}. The journal is empty when parts of the run are missing;
 --   a run without a record is answered as {run} and looked at again in an hour.
 local rows = {}
-local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(NOW), 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', STAMP, 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 for i = 1, #due, 2 do
   local run, rec, lease = due[i], record(due[i]), NOW + ARGV[4]
   local status, lapsed = rec[STATUS], rec[LEASE] and rec[LEASE] ~= '0'

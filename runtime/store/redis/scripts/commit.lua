@@ -6,8 +6,8 @@
 --   18.. entries.
 -- Reply: {'ok' | 'again', first entry, at, epoch, lease end, cancelled by};
 --   {'lost'}: another epoch, no lease, or no run; {'hold', id}: the run waits on
---   another hold, which must be closed, or on none and the one given is old; {'damaged'}: entries or
---   the hold are missing. A damaged run can still be finished.
+--   another hold, which must be closed, or on none and the one given is old;
+--   {'damaged'}: entries or the hold are missing, which only lets the run finish.
 local run, status = ARGV[3], ARGV[6]
 local finished = status == 'completed' or status == 'failed' or status == 'cancelled'
 local rec = record(run)
@@ -37,4 +37,4 @@ elseif status == 'held' then
   t.hold, t.due = id, ARGV[14]
 end
 advance(run, rec, t)
-return {'ok', int(rec[SEQ] + 1), int(NOW), rec[EPOCH], int(t.lease), rec[CANCEL] or ''}
+return {'ok', int(rec[SEQ] + 1), STAMP, rec[EPOCH], int(t.lease), rec[CANCEL] or ''}

@@ -1,5 +1,5 @@
 -- Creates a run with its first entry, or answers from the run that is there.
--- KEYS: run, journal, due, runs, runs of the env, runs of the env and status.
+-- KEYS: run, journal, due, envs, runs of the env, runs of the env and status.
 -- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 request digest, 6 env, 7 agent,
 --   8 capability, 9 session, 10 summary, 11 lease in ms or 0, 12 entry.
 -- Reply: {'ok', 1, at, epoch, lease end, ''}: created;
@@ -22,11 +22,11 @@ if first then return {'damaged'} end
 local status, epoch, lease = 'queued', '0', 0
 if ARGV[11] ~= '0' then status, epoch, lease = 'running', '1', NOW + ARGV[11] end
 redis.call('HSET', KEYS[1], 'e', ARGV[6], 'a', ARGV[7], 'c', ARGV[8], 's', ARGV[9], 'sm', ARGV[10], 'q', ARGV[5],
-  'st', status, 'n', '1', 'ep', epoch, 'i', '0', 'x', int(lease), 'ca', int(MICROS), 'ua', int(NOW),
+  'st', status, 'n', '1', 'ep', epoch, 'i', '0', 'x', int(lease), 'ca', int(MICROS), 'ua', STAMP,
   'op', remember('', op, '1', epoch))
 append(run, 12)
 index('runs', ARGV[6], run, int(MICROS), nil, status)
 redis.call('ZADD', KEYS[3], lease > 0 and lease or NOW, run)
 redis.call('PUBLISH', BASE .. 'w:' .. run, '')
 if lease == 0 then wake() end
-return {'ok', '1', int(NOW), epoch, int(lease), ''}
+return {'ok', '1', STAMP, epoch, int(lease), ''}

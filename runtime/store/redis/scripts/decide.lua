@@ -8,15 +8,16 @@
 --   revision, expired, or its run is not held; {'damaged'}: parts are missing.
 local run, id = ARGV[3], ARGV[8]
 local rec = record(run)
-local hold = redis.call('HMGET', KEYS[4], 'st', 'rev', 'exp')
-if not rec[SEQ] then return {hold[1] and 'damaged' or 'missing'} end
+local hold = redis.call('HGET', KEYS[4], 'm')
+if not rec[SEQ] then return {hold and 'damaged' or 'missing'} end
 local again, newest = repeated(run, rec, ARGV[4])
 if newest then
   again[7] = rec
   return again
 end
-if not hold[1] then return {rec[HOLD] == id and 'damaged' or 'missing'} end
-if hold[1] ~= 'pending' or hold[2] ~= ARGV[5] or NOW >= tonumber(hold[3])
+if not hold then return {rec[HOLD] == id and 'damaged' or 'missing'} end
+local stands, revision, expiry = string.match(hold, '^(%S+) (%S+) (%S+)')
+if stands ~= 'pending' or revision ~= ARGV[5] or NOW >= tonumber(expiry)
   or rec[STATUS] ~= 'held' or rec[HOLD] ~= id or rec[LEASE] ~= '0' then return {'conflict'} end
 if redis.call('LLEN', KEYS[2]) ~= tonumber(rec[SEQ]) then return {'damaged'} end
 
@@ -33,4 +34,4 @@ if ARGV[9] ~= 'pending' then
   end
 end
 advance(run, rec, t)
-return {'ok', int(rec[SEQ] + 1), int(NOW), t.epoch, int(t.lease), '', record(run)}
+return {'ok', int(rec[SEQ] + 1), STAMP, t.epoch, int(t.lease), '', record(run)}

@@ -5,10 +5,11 @@
 --   8 creation in ms which holds must be before.
 -- Reply: {rows of {hold, blob, score}, score, id}, the place to go on from, or '' and ''.
 local function visit(id)
-  local hold = redis.call('HMGET', BASE .. 'h:' .. id, 'st', 'a', 'b', 'ca')
+  local hold = redis.call('HMGET', BASE .. 'h:' .. id, 'm', 'b')
   if not hold[1] then return false end
-  if (ARGV[6] ~= '' and ARGV[6] ~= hold[2]) or (ARGV[7] ~= '' and ARGV[7] ~= hold[1])
-    or (ARGV[8] ~= '' and tonumber(hold[4]) >= tonumber(ARGV[8])) then return nil end
-  return {id, hold[3], redis.call('ZSCORE', KEYS[1], id)}
+  local status, created, agent = string.match(hold[1], '^(%S+) %S+ %S+ (%S+) (%S*)')
+  if (ARGV[6] ~= '' and ARGV[6] ~= agent) or (ARGV[7] ~= '' and ARGV[7] ~= status)
+    or (ARGV[8] ~= '' and tonumber(created) >= tonumber(ARGV[8])) then return nil end
+  return {id, hold[2], redis.call('ZSCORE', KEYS[1], id)}
 end
 return walk(KEYS[1], ARGV[3], ARGV[4], tonumber(ARGV[5]), visit)

@@ -2,6 +2,6 @@
 -- KEYS: due.
 -- ARGV: 1 offset, 2 base, 3 most runs wanted.
 -- Reply: the times they became due, oldest first.
-local due, times = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(NOW), 'WITHSCORES', 'LIMIT', 0, ARGV[3]), {}
+local due, times = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', STAMP, 'WITHSCORES', 'LIMIT', 0, ARGV[3]), {}
 for i = 2, #due, 2 do times[#times + 1] = due[i] end
 return times

@@ -9,11 +9,11 @@ local MICROS = NOW * 1000 + clock[2] % 1000
 -- The fields of a record, in the order they travel. CREATED is in microseconds
 -- and the score in the indexes of runs; the other times are in ms.
 local ENV, AGENT, CAPABILITY, SESSION, STATUS, SEQ, EPOCH, IDLE = 1, 2, 3, 4, 5, 6, 7, 8
-local HOLD, CANCEL, SUMMARY, CREATED, UPDATED = 9, 10, 11, 12, 13
 -- LEASE is its end or '0', HOLDS the number of the newest hold.
-local LEASE, OPS, HOLDS, REQUEST = 14, 15, 16, 17
+local HOLD, CANCEL, SUMMARY, CREATED, LEASE, OPS, HOLDS, REQUEST = 9, 10, 11, 12, 14, 15, 16, 17
 
 local function int(n) return string.format('%.0f', n) end
+local STAMP = int(NOW)
 local function record(run)
   return redis.call('HMGET', BASE .. 'r:' .. run, 'e', 'a', 'c', 's', 'st', 'n', 'ep', 'i',
     'h', 'cb', 'sm', 'ca', 'ua', 'x', 'op', 'hn', 'q')
@@ -21,8 +21,7 @@ end
 
 -- repeated finds op among the last operations of a run: {'again', first entry,
 -- time, epoch, lease end, cancelled by} as it was answered, and whether it is the
--- newest; or nil. The lease end is 0 when that lease is over. The field is written
--- again so that WAIT has something to wait for.
+-- newest; or nil. The lease end is 0 when the lease is over. WAIT needs the write.
 local function repeated(run, rec, op)
   local first, last = string.find(rec[OPS] or '', ';' .. op .. ' ', 1, true)
   if op == '' or not first then return nil, false end
@@ -31,18 +30,17 @@ local function repeated(run, rec, op)
   return {'again', from, at, epoch, rec[EPOCH] == epoch and rec[LEASE] or '0', rec[CANCEL] or ''}, first == 1
 end
 
--- remember puts an operation and its answer before the older ones; about the
--- last eight are kept.
+-- remember puts an operation before the older ones; the last eight or so are kept.
 local function remember(ops, op, from, epoch)
   if op == '' then return ops or '' end
-  ops = table.concat({';' .. op, from, int(NOW), epoch}, ' ') .. (ops or '')
+  ops = table.concat({';' .. op, from, STAMP, epoch}, ' ') .. (ops or '')
   if #ops <= 640 then return ops end
   return string.match(string.sub(ops, 1, 640), '^(.*);')
 end
 
 -- append stamps the entries ARGV[first..] and adds them to the journal.
 local function append(run, first)
-  for i = first, #ARGV do redis.call('RPUSH', BASE .. 'j:' .. run, int(NOW) .. ARGV[i]) end
+  for i = first, #ARGV do redis.call('RPUSH', BASE .. 'j:' .. run, STAMP .. ARGV[i]) end
   return #ARGV - first + 1
 end
 
@@ -50,7 +48,7 @@ end
 local function index(kind, env, id, score, from, to)
   local list = BASE .. kind .. ':' .. env
   if not from then
-    redis.call('ZADD', BASE .. kind, score, id)
+    redis.call('SADD', BASE .. 'envs', env)
     redis.call('ZADD', list, score, id)
   elseif from ~= to then
     redis.call('ZREM', list .. ':' .. from, id)

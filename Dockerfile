@@ -1,0 +1,22 @@
+# Builds the one static binary and puts it, with the example agent, into an image
+# that holds nothing else. Replace agentos.yaml with your own agent's.
+FROM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/agentos ./cmd/agentos \
+    && mkdir -p /out/data
+
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /out/agentos /usr/local/bin/agentos
+COPY --from=build --chown=65532:65532 /out/data /data
+COPY agentos.yaml /agent/agentos.yaml
+WORKDIR /agent
+USER 65532:65532
+ENV AGENTOS_STORE=file:/data/agentos.db
+VOLUME ["/data"]
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/usr/local/bin/agentos", "health"]
+ENTRYPOINT ["/usr/local/bin/agentos"]
+CMD ["serve", "agentos.yaml"]

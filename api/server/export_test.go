@@ -1,0 +1,19 @@
+package server
+
+import (
+	"encoding/json"
+
+	"github.com/labstack/echo/v4"
+)
+
+// Routes are the routes as echo knows them.
+func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
+
+// Document is the OpenAPI document as it is served.
+func (s *Server) Document() json.RawMessage { return s.spec.json }
+
+// Heartbeat is how often event streams send a comment.
+const Heartbeat = heartbeat
+
+// Status is the table from code to status.
+var Status = status

@@ -1,0 +1,454 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"agentos/api"
+	"agentos/api/client"
+	"agentos/api/server"
+	"agentos/capabilities"
+	"agentos/gateway"
+	"agentos/gateway/mock"
+	"agentos/holds"
+	"agentos/internal/clock"
+	"agentos/internal/egress"
+	"agentos/internal/ids"
+	"agentos/internal/rawjson"
+	"agentos/internal/testenv/toolserver"
+	"agentos/runtime"
+	"agentos/runtime/journal"
+	"agentos/runtime/mcp"
+	"agentos/runtime/store"
+	"agentos/runtime/store/file"
+)
+
+func TestMain(m *testing.M) {
+	toolserver.Main()
+	goleak.VerifyTestMain(m)
+}
+
+const manifest = `
+name: shop
+title: Shop
+mcp_servers:
+  orders:
+    command: [%q]
+    env: {%s}
+    effects: {read: [lookup_order]}
+config: {models: {main: mock/m}}
+capabilities:
+  support:
+    input: {type: object, properties: {message: {type: string}}, required: [message]}
+    output: {type: object, properties: {answer: {type: string}}, required: [answer]}
+    timeout: 30s
+    loop:
+      model: main
+      %s: [cancel_order]
+`
+
+// testClock is the system clock moved forward by a test, with heartbeats that come
+// when the test says so.
+type testClock struct {
+	off   atomic.Int64
+	beats chan time.Time
+}
+
+func (c *testClock) Now() time.Time { return time.Now().Add(time.Duration(c.off.Load())) }
+
+func (c *testClock) After(d time.Duration) <-chan time.Time {
+	if d == server.Heartbeat {
+		return c.beats
+	}
+	return time.After(d)
+}
+
+// faultyStore fails reads and Create with fault while one is set.
+type faultyStore struct {
+	store.Store
+	fault atomic.Pointer[error]
+}
+
+func (f *faultyStore) set(err error) {
+	if err == nil {
+		f.fault.Store(nil)
+		return
+	}
+	f.fault.Store(&err)
+}
+
+var errPanic = fmt.Errorf("panic")
+
+func (f *faultyStore) check() error {
+	p := f.fault.Load()
+	switch {
+	case p == nil:
+		return nil
+	case *p == errPanic:
+		panic("the store fell over: secret-cause")
+	}
+	return *p
+}
+
+func (f *faultyStore) Create(ctx context.Context, c store.Create) (store.Created, error) {
+	if err := f.check(); err != nil {
+		return store.Created{}, err
+	}
+	return f.Store.Create(ctx, c)
+}
+
+func (f *faultyStore) Run(ctx context.Context, id string) (store.View, error) {
+	if err := f.check(); err != nil {
+		return store.View{}, err
+	}
+	return f.Store.Run(ctx, id)
+}
+
+func (f *faultyStore) Runs(ctx context.Context, q store.RunFilter, p store.Page) ([]store.View, string, error) {
+	if err := f.check(); err != nil {
+		return nil, "", err
+	}
+	return f.Store.Runs(ctx, q, p)
+}
+
+func (f *faultyStore) Hold(ctx context.Context, id string) (store.HoldView, error) {
+	if err := f.check(); err != nil {
+		return store.HoldView{}, err
+	}
+	return f.Store.Hold(ctx, id)
+}
+
+// damagedStore fails what reads journals.
+type damagedStore struct {
+	*faultyStore
+	damaged atomic.Bool
+}
+
+func (d *damagedStore) Journal(ctx context.Context, id string, after int64) ([]journal.Entry, error) {
+	if d.damaged.Load() {
+		return nil, fmt.Errorf("entry 2: %w", store.ErrDamaged)
+	}
+	return d.faultyStore.Journal(ctx, id, after)
+}
+
+func (d *damagedStore) Hold(ctx context.Context, id string) (store.HoldView, error) {
+	if d.damaged.Load() {
+		return store.HoldView{}, fmt.Errorf("entry 2: %w", store.ErrDamaged)
+	}
+	return d.faultyStore.Hold(ctx, id)
+}
+
+func (f *faultyStore) Holds(ctx context.Context, q store.HoldFilter, p store.Page) ([]holds.Hold, string, error) {
+	if err := f.check(); err != nil {
+		return nil, "", err
+	}
+	return f.Store.Holds(ctx, q, p)
+}
+
+func (f *faultyStore) Health(ctx context.Context) (store.Health, error) {
+	if err := f.check(); err != nil {
+		return store.Health{}, err
+	}
+	return f.Store.Health(ctx)
+}
+
+// rig is the product behind a real HTTP server: a file store, a real MCP child and
+// the mock model. Every answer is checked against the document.
+type rig struct {
+	t      *testing.T
+	dir    string
+	ledger string
+	rule   string // what the manifest does with cancel_order: approve or deny
+	clock  *testClock
+	log    *logBuffer
+
+	store    *damagedStore
+	engine   *runtime.Engine
+	server   *server.Server
+	tokens   *server.RunTokens
+	registry *prometheus.Registry
+	http     *httptest.Server
+	client   *client.Client
+	checked  *checked
+	stop     func()
+}
+
+// logBuffer collects the server's log.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	r := &rig{
+		t: t, dir: dir, ledger: filepath.Join(dir, "ledger"), rule: "approve",
+		clock: &testClock{beats: make(chan time.Time)}, log: &logBuffer{},
+	}
+	return r.up()
+}
+
+func (r *rig) up() *rig {
+	t := r.t
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := file.Open(ctx, file.Config{Path: filepath.Join(r.dir, "agentos.db"), Clock: r.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.store = &damagedStore{faultyStore: &faultyStore{Store: s}}
+	g := newGateway(t)
+	agent := r.agent(ctx)
+	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r.engine, err = runtime.New(ctx, runtime.Config{
+		Store: r.store, Gateway: g, Agents: []*runtime.Agent{agent}, Clock: clock.System{}, IDs: ids.Random{},
+		Log: log, Redact: func(s string) string { return s }, Env: "default", Worker: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		if err := r.engine.Work(ctx); err != nil {
+			t.Errorf("work: %v", err)
+		}
+	}()
+	r.tokens, r.registry = server.NewRunTokens(ids.Random{}), prometheus.NewRegistry()
+	r.server, err = server.New(ctx, server.Config{
+		Engine: r.engine, Store: r.store, Gateway: g, Env: "default", Version: "test", Clock: r.clock, IDs: ids.Random{},
+		Log: log, Metrics: r.registry, Tokens: r.tokens, MockModel: "mock/m",
+		Warnings: func() []string { return []string{"a policy warning"} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.http = httptest.NewServer(r.server.Handler())
+	r.checked = newChecked(t, r.server.Document(), r.http.Client().Transport)
+	if r.client, err = client.New(client.Config{URL: r.http.URL, HTTP: &http.Client{Transport: r.checked}}); err != nil {
+		t.Fatal(err)
+	}
+	r.stop = sync.OnceFunc(func() {
+		r.http.CloseClientConnections()
+		r.http.Close()
+		r.engine.Drain(context.WithoutCancel(ctx), 2*time.Second)
+		cancel()
+		<-worked
+		if err := agent.MCP.Close(context.WithoutCancel(ctx)); err != nil {
+			t.Errorf("close MCP: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("close store: %v", err)
+		}
+	})
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+func newGateway(t *testing.T) *gateway.Gateway {
+	t.Helper()
+	model, err := mock.New(mock.Config{Clock: clock.System{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Config{
+		Providers: map[string]gateway.Provider{"mock": model}, Clock: clock.System{}, MaxWait: 10 * time.Millisecond, Attempts: 2,
+		Rand: func(int64) int64 { return 0 }, Redact: func(s string) string { return s },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (r *rig) agent(ctx context.Context) *runtime.Agent {
+	t := r.t
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	for k, v := range toolserver.Env(r.ledger) {
+		env = append(env, fmt.Sprintf("%s: %q", k, v))
+	}
+	a, err := capabilities.Parse("agentos.yaml", fmt.Appendf(nil, manifest, self, strings.Join(env, ", "), r.rule), r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := egress.New(egress.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := mcp.Open(ctx, mcp.Config{
+		Servers: a.Servers, Egress: e, Binary: self, Version: "test", Clock: clock.System{},
+		Resolve: func(s string) (string, error) { return s, nil }, Redact: func(s string) string { return s },
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Wait(ctx)
+	return &runtime.Agent{Manifest: a, MCP: set}
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
+// message is the body of a run whose model is told message.
+func message(text string) api.CreateRun {
+	return api.CreateRun{Input: rawjson.Object([]rawjson.Field{{Name: "message", Value: rawjson.Quote(text)}})}
+}
+
+// create asks for a run and waits for it.
+func (r *rig) create(text string, wait time.Duration) api.Run {
+	r.t.Helper()
+	run, err := r.client.CreateRun(r.ctx(), client.CreateRun{
+		Env: "default", Agent: "shop", Capability: "support", Body: message(text), Wait: wait,
+	})
+	if err != nil {
+		r.t.Fatalf("create run: %v", err)
+	}
+	return run
+}
+
+// held creates a run that is held on cancel_order of an order.
+func (r *rig) held(order string) api.Run {
+	r.t.Helper()
+	run := r.create(`call:cancel_order {"order_id":"`+order+`"}`, 10*time.Second)
+	if run.Status != api.RunHeld || run.Hold == nil {
+		r.t.Fatalf("the run is %s, want held; error %+v", run.Status, run.Error)
+	}
+	return run
+}
+
+// busy creates a run that stays at work until it is cancelled.
+func (r *rig) busy() api.Run {
+	r.t.Helper()
+	run := r.create(`call:wait {"ms":20000}`, 0)
+	r.t.Cleanup(func() {
+		if _, err := r.engine.Cancel(context.Background(), "default", run.RunID, "test"); err != nil {
+			r.t.Errorf("cancel: %v", err)
+		}
+	})
+	r.entry(run.RunID, "call.started")
+	return run
+}
+
+// entry waits until the run has an entry of the type.
+func (r *rig) entry(run, kind string) api.Entry {
+	r.t.Helper()
+	for e, err := range r.client.Events(r.ctx(), "default", run, 0) {
+		if err != nil {
+			r.t.Fatalf("events: %v", err)
+		}
+		if e.Type == kind {
+			return e
+		}
+	}
+	r.t.Fatalf("run %s ended without %s", run, kind)
+	return api.Entry{}
+}
+
+func (r *rig) decide(hold string, wait time.Duration, ds ...api.ItemDecision) (api.Decided, error) {
+	return r.client.Decide(r.ctx(), client.Decide{Env: "default", Hold: hold, Body: api.Decide{Decisions: ds}, Wait: wait})
+}
+
+func item(action string) api.ItemDecision { return api.ItemDecision{ID: "call_1", Action: action} }
+
+func (r *rig) ran(tool, part string, want int) {
+	r.t.Helper()
+	if n := toolserver.Count(r.t, r.ledger, tool, part); n != want {
+		r.t.Errorf("%s with %q ran %d times, want %d", tool, part, n, want)
+	}
+}
+
+// answer is what one raw request got.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) code() string {
+	var body api.ErrorBody
+	if json.Unmarshal(a.body, &body) != nil {
+		return ""
+	}
+	return string(body.Error.Code)
+}
+
+// call is a raw request. Headers are "Name: value".
+type call struct {
+	method, path, body string
+	headers            []string
+	host               string
+}
+
+// send sends a raw request; bodies go as JSON unless a header says otherwise.
+func (r *rig) send(c call) answer {
+	r.t.Helper()
+	var body io.Reader
+	if c.body != "" {
+		body = strings.NewReader(c.body)
+	}
+	req, err := http.NewRequestWithContext(r.ctx(), c.method, r.http.URL+c.path, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if c.body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range c.headers {
+		name, value, _ := strings.Cut(h, ":")
+		req.Header.Del(name)
+		if value = strings.TrimSpace(value); value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if c.host != "" {
+		req.Host = c.host
+	}
+	res, err := r.checked.RoundTrip(req)
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", c.method, c.path, err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", c.method, c.path, err)
+	}
+	return answer{status: res.StatusCode, header: res.Header, body: raw}
+}

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"agentos/api"
+	"agentos/api/client"
+	"agentos/holds"
+	"agentos/internal/rawjson"
+)
+
+func holdsCommand(io stdio, env lookup) *cobra.Command {
+	r := &remote{stdio: io, env: env}
+	return remoteGroup(r, "holds", "Look at what runs wait for, and decide it",
+		holdsList(r), holdsShow(r),
+		decideCommand(r, holds.Approve, "Approve items: they run exactly as they are shown",
+			"  agentos holds approve h_01k9x5v3m2q8w7e6t4r1y0a9sd_1 call_1 --wait"),
+		decideCommand(r, holds.Edit, "Approve an item with other arguments",
+			`  agentos holds edit h_01k9x5v3m2q8w7e6t4r1y0a9sd_1 call_1 --data '{"order_id": "A-1001", "reason": "wrong order"}'`),
+		decideCommand(r, holds.Reject, "Reject items: they do not run, and the model is told the reason",
+			"  agentos holds reject h_01k9x5v3m2q8w7e6t4r1y0a9sd_1 --reason 'The order has shipped.'"),
+		decideCommand(r, holds.Ran, "Say that a call with unknown outcome has run, with --data as its result",
+			"  agentos holds ran h_01k9x5v3m2q8w7e6t4r1y0a9sd_2 call_1 --data '{\"cancelled\": true}'"),
+		decideCommand(r, holds.Retry, "Run a call with unknown outcome again, with the same idempotency key",
+			"  agentos holds retry h_01k9x5v3m2q8w7e6t4r1y0a9sd_2 call_1"),
+		decideCommand(r, holds.Skip, "Go on without knowing the outcome of a call",
+			"  agentos holds skip h_01k9x5v3m2q8w7e6t4r1y0a9sd_2 call_1"),
+	)
+}
+
+func holdsList(r *remote) *cobra.Command {
+	var q client.HoldQuery
+	var status string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List holds, newest first; the pending ones by default",
+		Example: "  agentos holds list",
+		Args:    takes(),
+		RunE: r.run(func(ctx context.Context, c *client.Client, _ []string) error {
+			if q.Status = api.HoldStatus(status); status == "all" {
+				q.Status = ""
+			}
+			list, err := c.Holds(ctx, r.environment, q)
+			if err != nil {
+				return err
+			}
+			if r.json {
+				return printJSON(r.out, list)
+			}
+			rows := [][]string{{"HOLD", "STATUS", "AGENT", "CAPABILITY", "INTENT", "EXPIRES"}}
+			for _, h := range list.Holds {
+				rows = append(rows, []string{h.HoldID, string(h.Status), h.Agent, h.Capability, h.Intent, stamp(h.ExpiresAt.Time)})
+			}
+			r.more(list.NextCursor)
+			return printTable(r.out, rows)
+		}),
+	}
+	cmd.Flags().StringVar(&status, "status", string(api.HoldPending), "pending, decided, expired, cancelled, or all")
+	cmd.Flags().StringVar(&q.Agent, "agent", "", "only holds of this agent")
+	pageFlags(cmd, &q.Limit, &q.Cursor)
+	return cmd
+}
+
+func holdsShow(r *remote) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show HOLD",
+		Short: "Show a hold: what will run, on what, why it was stopped, what already ran",
+		Long: `Show everything that deciding a hold takes. Arguments are shown as they will be
+sent; characters that cannot be seen or that turn text around are written as \u202e.`,
+		Example: "  agentos holds show h_01k9x5v3m2q8w7e6t4r1y0a9sd_1",
+		Args:    takes("HOLD"),
+		RunE: r.run(func(ctx context.Context, c *client.Client, args []string) error {
+			h, err := c.Hold(ctx, r.environment, args[0])
+			if err != nil {
+				return err
+			}
+			return r.showHold(h)
+		}),
+	}
+}
+
+func (r *remote) showHold(h api.Hold) error {
+	if r.json {
+		return printJSON(r.out, h)
+	}
+	return printHold(r.out, paintFor(r.out, r.env), h)
+}
+
+func printHold(w io.Writer, p paint, h api.Hold) error {
+	expires := stamp(h.ExpiresAt.Time)
+	if h.OnExpire != "" {
+		expires += ", then " + h.OnExpire
+	}
+	err := printFields(w,
+		[2]string{"hold", h.HoldID},
+		[2]string{"status", string(h.Status)},
+		[2]string{"intent", h.Intent},
+		[2]string{"kind", h.Kind},
+		[2]string{"run", h.RunID},
+		[2]string{"agent", h.Agent},
+		[2]string{"capability", h.Capability},
+		[2]string{"opened", stamp(h.CreatedAt.Time)},
+		[2]string{"expires", expires},
+		[2]string{"revision", strconv.FormatInt(h.Revision, 10)},
+		[2]string{"actions", strings.Join(h.Actions, ", ")},
+	)
+	printRan(w, h.AlreadyRan)
+	for _, it := range h.Items {
+		fmt.Fprintln(w)
+		printItem(w, p, it)
+		if len(it.Schema) > 0 {
+			fmt.Fprintf(w, "  schema:    %s\n", visible(string(it.Schema)))
+		}
+		printDecision(w, it.Decision)
+	}
+	return err
+}
+
+// printRan lists the calls of the run that have finished.
+func printRan(w io.Writer, ran []api.RanCall) {
+	if len(ran) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "already ran:")
+	for _, c := range ran {
+		fmt.Fprintf(w, "  %s %s/%s %s: %s\n", c.ID, visible(c.Server), visible(c.Tool), visible(string(c.Arguments)), visible(c.Outcome))
+	}
+}
+
+// printItem shows what would run and why somebody is asked.
+func printItem(w io.Writer, p paint, it api.Item) {
+	fmt.Fprintln(w, p.bold(fmt.Sprintf("%s: %s", it.ID, visible(it.Title))))
+	fmt.Fprintf(w, "  tool:      %s on server %s\n", visible(it.Tool), visible(it.Server))
+	why := visible(strings.Join(it.Rules, ", "))
+	switch {
+	case why == "":
+		why = visible(it.Reason)
+	default:
+		why = "rule " + why + because(it.Reason)
+	}
+	fmt.Fprintf(w, "  why:       %s\n", why)
+	if c := it.Changed; c != nil {
+		fmt.Fprintf(w, "  changed:   the tool was approved as %s and is now %s\n", visible(c.OldDigest), visible(it.ToolDigest))
+		if len(c.OldSchema) > 0 {
+			fmt.Fprintf(w, "  schema as approved: %s\n", visible(string(c.OldSchema)))
+		}
+	}
+	printArguments(w, "arguments", it.Data)
+}
+
+func printArguments(w io.Writer, name string, raw json.RawMessage) {
+	text := visibleJSON(raw, "    ")
+	fmt.Fprintf(w, "  %s:\n%s\n", name, text)
+	if visible(string(raw)) != string(raw) {
+		fmt.Fprintln(w, `    (characters that cannot be seen or that turn text around are written as \uXXXX)`)
+	}
+}
+
+func printDecision(w io.Writer, d *api.Decision) {
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(w, "  decision:  %s by %s at %s%s\n", visible(d.Action), visible(d.By), stamp(d.At.Time), because(d.Reason))
+	if len(d.Data) > 0 {
+		printArguments(w, "decided", d.Data)
+	}
+}
+
+// decision is a call of one of the deciding commands.
+type decision struct {
+	action holds.Action
+	data   json.RawMessage
+	reason string
+	wait   bool
+	// one says that the data belongs to a single item.
+	one bool
+}
+
+func decideCommand(r *remote, action holds.Action, short, example string) *cobra.Command {
+	d := &decision{action: action, one: action == holds.Edit || action == holds.Ran}
+	var data string
+	cmd := &cobra.Command{
+		Use:   string(action) + " HOLD [ITEM...]",
+		Short: short,
+		Long: short + `.
+
+Without ITEM it is about every item that is still to be decided. The decision names
+the revision of the hold that it was made on: if somebody else was faster nothing is
+applied, and the hold is shown as it stands.`,
+		Example: example,
+		Args:    takes("HOLD", "[ITEM...]"),
+	}
+	decide := r.run(func(ctx context.Context, c *client.Client, args []string) error {
+		return r.decide(ctx, c, d, args)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if d.one {
+			if d.data, err = readData(cmd, data, r.in); err != nil {
+				return err
+			}
+		}
+		return decide(cmd, args)
+	}
+	if d.one {
+		cmd.Flags().StringVar(&data, "data", "", "JSON, @FILE or - for standard input")
+	}
+	cmd.Flags().StringVar(&d.reason, "reason", "", "why; kept with the decision")
+	cmd.Flags().BoolVar(&d.wait, "wait", false, "wait until the run is held again or has ended, and show it")
+	return cmd
+}
+
+func readData(cmd *cobra.Command, data string, stdin io.Reader) (json.RawMessage, error) {
+	if data == "" {
+		return nil, usage(cmd, "--data is missing")
+	}
+	raw, err := readArgument(data, stdin)
+	if err != nil {
+		return nil, usage(cmd, "--data: %v", err)
+	}
+	if err := rawjson.Check(raw); err != nil {
+		return nil, usage(cmd, "--data is not JSON: %v", err)
+	}
+	return rawjson.Compact(raw)
+}
+
+func (r *remote) decide(ctx context.Context, c *client.Client, d *decision, args []string) error {
+	hold, err := c.Hold(ctx, r.environment, args[0])
+	if err != nil {
+		return err
+	}
+	items, err := d.items(hold, args[1:])
+	if err != nil {
+		return err
+	}
+	body := api.Decide{Revision: hold.Revision}
+	for _, id := range items {
+		body.Decisions = append(body.Decisions, api.ItemDecision{ID: id, Action: string(d.action), Data: d.data, Reason: d.reason})
+	}
+	done, err := c.Decide(ctx, client.Decide{Env: r.environment, Hold: hold.HoldID, Body: body})
+	if refused := (*client.Error)(nil); errors.As(err, &refused) && refused.Hold != nil {
+		return errors.Join(r.showHold(*refused.Hold), err)
+	}
+	if err != nil {
+		return err
+	}
+	if d.wait {
+		if done.Run, err = settled(ctx, c, done.Run); err != nil {
+			return err
+		}
+	}
+	if err := r.showDecided(done, d.wait); err != nil {
+		return err
+	}
+	if d.wait && done.Run.Status == api.RunFailed {
+		return failed{exitFailed}
+	}
+	return nil
+}
+
+// items are the items a command is about: those named, or all that are pending.
+// When none is, all of them: the server knows a repeat from a contradiction.
+func (d *decision) items(h api.Hold, named []string) ([]string, error) {
+	if len(named) == 0 {
+		var all []string
+		for _, it := range h.Items {
+			all = append(all, it.ID)
+			if it.Decision == nil {
+				named = append(named, it.ID)
+			}
+		}
+		if len(named) == 0 {
+			named = all
+		}
+	}
+	if d.one && len(named) != 1 {
+		return nil, usageError{fmt.Errorf("--data belongs to one item; name one of %s", strings.Join(named, ", "))}
+	}
+	return named, nil
+}
+
+// settled waits until the run is held or has ended.
+func settled(ctx context.Context, c *client.Client, run api.Run) (api.Run, error) {
+	for run.Status != api.RunHeld && !run.Status.Finished() {
+		var err error
+		if run, err = c.Run(ctx, run.Env, run.RunID, time.Minute); err != nil {
+			return run, err
+		}
+	}
+	return run, nil
+}
+
+func (r *remote) showDecided(done api.Decided, waited bool) error {
+	if r.json {
+		return printJSON(r.out, done)
+	}
+	if waited {
+		return printRun(r.out, done.Run)
+	}
+	pending := 0
+	for _, it := range done.Hold.Items {
+		if it.Decision == nil {
+			pending++
+		}
+	}
+	if pending > 0 {
+		_, err := fmt.Fprintf(r.out, "%s: %d items still to decide\n", done.Hold.HoldID, pending)
+		return err
+	}
+	_, err := fmt.Fprintf(r.out, "%s: %s; run %s goes on\n", done.Hold.HoldID, done.Hold.Status, done.Run.RunID)
+	return err
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"agentos/api/server"
+	"agentos/internal/clock"
+	"agentos/internal/ids"
+	"agentos/internal/problem"
+)
+
+func serveCommand(io stdio, env lookup) *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "serve [agentos.yaml ...]",
+		Short: "Serve the API, the gateway and a worker for the agents",
+		Long: `Serve the API, the gateway and a worker in one process.
+
+Without any settings it serves ./agentos.yaml on 127.0.0.1:8080, keeps runs in
+./.agentos/agentos.db, and lets the mock model answer when no model provider is
+configured.`,
+		Example: "  agentos serve\n  AGENTOS_STORE=redis://127.0.0.1:6379 OPENAI_API_KEY=sk-... agentos serve agent/agentos.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = []string{"agentos.yaml"}
+			}
+			return serve(cmd.Context(), s, io, env, args, hooks{})
+		},
+	}
+	settingsFlags(cmd, &s, env)
+	return cmd
+}
+
+// settingsFlags adds the flags of a command that runs an engine; the environment
+// gives their defaults.
+func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
+	f := cmd.Flags()
+	f.StringVar(&s.addr, "addr", env.or("AGENTOS_ADDR", "127.0.0.1:8080"), "address to listen on (AGENTOS_ADDR)")
+	f.StringVar(&s.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "where runs are kept: file:PATH, memory:, redis://... (AGENTOS_STORE)")
+	f.IntVar(&s.concurrency, "concurrency", number(env, "AGENTOS_CONCURRENCY", 64), "runs worked on at once (AGENTOS_CONCURRENCY)")
+	f.IntVar(&s.partitions, "partitions", number(env, "AGENTOS_PARTITIONS", 1), "Redis hash slots to spread runs over; cannot be changed later (AGENTOS_PARTITIONS)")
+	f.DurationVar(&s.retention, "retention", duration(env, "AGENTOS_RETENTION", 30*24*time.Hour), "how long finished runs are kept; 0 keeps them for ever (AGENTOS_RETENTION)")
+	f.DurationVar(&s.grace, "shutdown-grace", duration(env, "AGENTOS_SHUTDOWN_GRACE", 20*time.Second), "how long runs may go on after a stop signal (AGENTOS_SHUTDOWN_GRACE)")
+	f.StringVar(&s.logFormat, "log", env.or("AGENTOS_LOG", "text"), "log format: text or json (AGENTOS_LOG)")
+	f.StringVar(&s.logLevel, "log-level", env.or("AGENTOS_LOG_LEVEL", "info"), "log level: debug, info, warn or error (AGENTOS_LOG_LEVEL)")
+}
+
+// number reads a whole number; a value that is none is -1, which check refuses.
+func number(env lookup, name string, fallback int) int {
+	v, ok := env(name)
+	if !ok || v == "" {
+		return fallback
+	}
+	var n int
+	if _, err := fmt.Sscanf(v+"\n", "%d\n", &n); err != nil {
+		return -1
+	}
+	return n
+}
+
+// duration reads a duration; a value that is none is -1, which check refuses.
+func duration(env lookup, name string, fallback time.Duration) time.Duration {
+	v, ok := env(name)
+	if !ok || v == "" {
+		return fallback
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		return -1
+	}
+	return d
+}
+
+// check reports settings that cannot work.
+func (s settings) check() error {
+	switch {
+	case s.concurrency < 1:
+		return problem.New(problem.InvalidSettings, "concurrency must be a number of at least 1")
+	case s.partitions < 1:
+		return problem.New(problem.InvalidSettings, "partitions must be a number of at least 1")
+	case s.retention < 0:
+		return problem.New(problem.InvalidSettings, `retention must be a duration such as "720h", or 0`)
+	case s.grace < 0:
+		return problem.New(problem.InvalidSettings, `the shutdown grace must be a duration such as "20s"`)
+	case !isLoopback(s.addr):
+		return problem.New(problem.InvalidSettings,
+			"address %q can be reached from other machines, and there are no API keys to protect it; use a loopback address such as 127.0.0.1:8080", s.addr)
+	}
+	return nil
+}
+
+// serve runs until ctx ends, then drains.
+func serve(ctx context.Context, s settings, out stdio, env lookup, manifests []string, h hooks) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	// The engine outlives the stop signal by the grace period.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	p, err := assemble(life, s, env, out.err, manifests, h)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := p.close(life); err != nil {
+			p.log.WarnContext(life, "could not close everything", slog.Any("error", err))
+		}
+	}()
+	if err := p.settle(ctx); err != nil {
+		p.engine.Drain(life, 0)
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.addr)
+	if err != nil {
+		p.engine.Drain(life, 0)
+		return problem.Wrap(err, problem.InvalidSettings, "cannot listen on %s: %v", s.addr, err)
+	}
+	srv, err := p.server(life)
+	if err != nil {
+		p.engine.Drain(life, 0)
+		return errors.Join(err, listener.Close())
+	}
+	p.greet(out.err, listener.Addr())
+	worked := make(chan error, 1)
+	go func() { worked <- p.engine.Work(ctx) }()
+	err = srv.Serve(ctx, listener)
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	p.log.InfoContext(life, "stopping", slog.Duration("grace", s.grace))
+	p.engine.Drain(life, s.grace)
+	return errors.Join(err, <-worked)
+}
+
+// settleTime is how long a start waits for the MCP servers. Slower ones connect
+// while the server runs; runs of their agent wait for them.
+const settleTime = 2 * time.Second
+
+// settle waits for the MCP servers and refuses agents whose policy misleads.
+func (p *parts) settle(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	for _, a := range p.agents {
+		a.MCP.Wait(ctx)
+		if fault := a.Misleading(); fault != nil {
+			return fault
+		}
+		for _, w := range a.Idle() {
+			p.log.WarnContext(ctx, "policy", slog.String("warning", w))
+		}
+	}
+	return nil
+}
+
+// server makes the API for the engine.
+func (p *parts) server(ctx context.Context) (*server.Server, error) {
+	return server.New(ctx, server.Config{
+		Engine: p.engine, Store: p.store, Gateway: p.gateway, Env: environment, Version: version(),
+		Clock: clock.System{}, IDs: ids.Random{}, Log: p.log, Metrics: prometheus.NewRegistry(),
+		Tokens: server.NewRunTokens(ids.Random{}), MockModel: p.mock, Warnings: p.warnings,
+	})
+}
+
+// warnings are what an operator should know about the agents' policy.
+func (p *parts) warnings() []string {
+	var out []string
+	for _, a := range p.agents {
+		out = append(out, a.Idle()...)
+		if fault := a.Misleading(); fault != nil {
+			for _, d := range fault.Details {
+				out = append(out, "agent "+a.Manifest.Name+" does not run: "+d.Path+": "+d.Message)
+			}
+		}
+	}
+	return out
+}
+
+// greet prints where the server is and one line to try.
+func (p *parts) greet(w io.Writer, addr net.Addr) {
+	fmt.Fprintf(w, "agentos: serving on http://%s\n", addr)
+	if p.mock != "" {
+		fmt.Fprintf(w, "agentos: development mode: %s\n", p.mock)
+	}
+	for _, a := range p.agents {
+		for _, name := range slices.Sorted(maps.Keys(a.Manifest.Capabilities)) {
+			fmt.Fprintf(w, "agentos: POST http://%s/v0/envs/%s/agents/%s/capabilities/%s/runs?wait=true\n", addr, environment, a.Manifest.Name, name)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package runtime
+
+import (
+	"slices"
+
+	"agentos/holds/policy"
+	"agentos/internal/problem"
+	"agentos/runtime/mcp"
+)
+
+// offered are the agent's tools as policy sees them, and under the names a
+// capability's model sees; a name is empty where the tool is not shown.
+func (a *Agent) offered(shown toolSet) (calls []policy.Call, names []string) {
+	for _, t := range a.MCP.Tools() {
+		calls = append(calls, policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive})
+		i := slices.IndexFunc(shown.named, func(n mcp.Named) bool { return n.Tool.Server == t.Server && n.Tool.Name == t.Name })
+		if i < 0 {
+			names = append(names, "")
+			continue
+		}
+		names = append(names, shown.named[i].Provider)
+	}
+	return calls, names
+}
+
+// Misleading returns what is wrong with rules that read like a gate for an
+// offered tool and are none, or nil. An agent with such a rule must not run.
+func (a *Agent) Misleading() *problem.Error {
+	var faults []problem.Detail
+	for _, c := range a.Manifest.Capabilities {
+		if c.Loop == nil {
+			continue
+		}
+		calls, names := a.offered(a.toolSet(c.Loop))
+		for _, r := range a.rules(c.Loop) {
+			if text, near := policy.NearMiss(r, calls, names); near {
+				faults = append(faults, problem.Detail{Path: "capabilities." + c.Name + ": rule " + r.ID, Message: text})
+			}
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	slices.SortFunc(faults, func(x, y problem.Detail) int {
+		if x.Path < y.Path {
+			return -1
+		}
+		return 1
+	})
+	return problem.New(problem.InvalidManifest, "agent %s has rules that protect nothing although they read like it", a.Manifest.Name).With(faults...)
+}
+
+// Idle returns what an operator should know about rules that match no tool that
+// is offered now. While a server is away its rules are not judged.
+func (a *Agent) Idle() []string {
+	if slices.ContainsFunc(a.MCP.Status(), func(s mcp.Status) bool { return s.Status != mcp.Connected }) {
+		return nil
+	}
+	var out []string
+	for _, c := range a.Manifest.Capabilities {
+		if c.Loop == nil {
+			continue
+		}
+		calls, _ := a.offered(a.toolSet(c.Loop))
+		for _, r := range policy.Unmatched(a.rules(c.Loop), calls) {
+			out = append(out, "agent "+a.Manifest.Name+", capability "+c.Name+": rule "+r.ID+" matches no tool that a server offers")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
