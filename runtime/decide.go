@@ -48,23 +48,26 @@ func (e *Engine) tryDecide(ctx context.Context, env, holdID string, post holds.P
 	}
 	next.Revision = s.record.Seq + int64(len(entries))
 	d := store.Decide{Op: e.cfg.IDs.Token(), Hold: next, Seen: s.hold.Revision, Entries: entries, Summary: s.record.Summary}
-	leased := next.Status == holds.Decided && e.acquire()
-	if leased {
+	slot := &slot{}
+	if next.Status == holds.Decided {
+		slot = e.acquire()
+	}
+	defer slot.release()
+	if slot.held {
 		d.Lease = e.cfg.Lease
 	}
 	asked := e.cfg.Clock.Now()
 	res, err := e.cfg.Store.Decide(ctx, d)
+	if errors.Is(err, store.ErrConflict) {
+		return s.hold, err
+	}
 	if err != nil {
-		e.release(leased)
-		if errors.Is(err, store.ErrConflict) {
-			return s.hold, err
-		}
 		return s.hold, e.storeError(err, "store the decision", holdID)
 	}
-	if leased {
+	if slot.held {
 		w := e.newRun(res.Record, res.Lease, asked)
 		w.adopt(s, res.Entries)
-		e.start(w)
+		e.start(w, slot)
 	}
 	return next, nil
 }

@@ -173,28 +173,25 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 	if r.Key != "" {
 		req.RunID = ids.Derived(r.Env, r.Key)
 	}
-	leased := e.acquire()
-	if leased {
+	slot := e.acquire()
+	defer slot.release()
+	if slot.held {
 		req.Lease = e.cfg.Lease
 	}
 	asked := e.cfg.Clock.Now()
 	res, err := e.cfg.Store.Create(ctx, req)
 	if err != nil {
-		e.release(leased)
 		return store.View{}, e.storeError(err, "create the run", req.RunID)
 	}
 	if res.Existing {
-		e.release(leased)
 		return e.View(ctx, r.Env, res.Record.ID)
 	}
-	view := store.View{Record: res.Record, First: res.Entry, Last: res.Entry}
-	if !leased {
-		return view, nil
+	if slot.held {
+		w := e.newRun(res.Record, res.Lease, asked)
+		w.entries = []journal.Entry{res.Entry}
+		e.start(w, slot)
 	}
-	w := e.newRun(res.Record, res.Lease, asked)
-	w.entries = []journal.Entry{res.Entry}
-	e.start(w)
-	return view, nil
+	return store.View{Record: res.Record, First: res.Entry, Last: res.Entry}, nil
 }
 
 func (e *Engine) resolve(r StartRequest) (*Agent, *capabilities.Capability, error) {
@@ -318,25 +315,42 @@ func (e *Engine) storeError(err error, doing, id string) error {
 	return p
 }
 
-// acquire takes a slot if there is one and the engine is not stopping.
-func (e *Engine) acquire() bool {
+// slot is the right to work on one run. Whoever acquired it releases it, unless
+// start has taken it over.
+type slot struct {
+	e    *Engine
+	held bool
+}
+
+// acquire takes a slot if there is one and the engine is not stopping; held says
+// whether there was.
+func (e *Engine) acquire() *slot {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.draining {
-		return false
+		return &slot{}
 	}
 	select {
 	case e.slots <- struct{}{}:
 		e.wg.Add(1)
-		return true
+		return &slot{e: e, held: true}
 	default:
-		return false
+		return &slot{}
 	}
 }
 
-func (e *Engine) release(held bool) {
-	if held {
-		<-e.slots
-		e.wg.Done()
+// release gives a held slot back; it may be called again.
+func (s *slot) release() {
+	if s.held {
+		s.held = false
+		<-s.e.slots
+		s.e.wg.Done()
 	}
+}
+
+// take moves the slot to a new owner.
+func (s *slot) take() *slot {
+	taken := *s
+	s.held = false
+	return &taken
 }

@@ -174,5 +174,11 @@ func (w *run) failDamaged(cause error) (Outcome, error) {
 	}
 	w.log.ErrorContext(w.ctx, "the run is damaged", slog.Any("error", cause))
 	w.buffer = []journal.New{n}
-	return finished, w.flush(store.Tx{Status: store.Failed})
+	tx := store.Tx{Status: store.Failed}
+	if w.expired != nil {
+		closed := w.expired.Closed(holds.Expired, w.record.Seq+1)
+		tx.Hold = &closed
+	}
+	w.state = nil
+	return finished, w.flush(tx)
 }

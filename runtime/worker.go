@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"agentos/runtime/store"
@@ -36,33 +37,36 @@ func (e *Engine) Work(ctx context.Context) error {
 // reports whether there may be more.
 func (e *Engine) claim(ctx context.Context) bool {
 	const batch = 16
-	n := 0
-	for n < batch && e.acquire() {
-		n++
-	}
-	if n == 0 || ctx.Err() != nil {
-		for range n {
-			e.release(true)
+	var slots []*slot
+	defer func() {
+		for _, s := range slots {
+			s.release()
 		}
+	}()
+	for len(slots) < batch {
+		s := e.acquire()
+		if !s.held {
+			break
+		}
+		slots = append(slots, s)
+	}
+	if len(slots) == 0 || ctx.Err() != nil {
 		return false
 	}
 	asked := e.cfg.Clock.Now()
-	claimed, err := e.cfg.Store.Claim(ctx, n, e.cfg.Lease)
+	claimed, err := e.cfg.Store.Claim(ctx, len(slots), e.cfg.Lease)
 	if err != nil {
-		claimed = nil
 		if ctx.Err() == nil {
 			e.cfg.Log.WarnContext(ctx, "could not claim runs", slog.Any("error", err))
 		}
+		return false
 	}
-	for range n - len(claimed) {
-		e.release(true)
-	}
-	for _, c := range claimed {
+	for i, c := range claimed {
 		w := e.newRun(c.Record, c.Lease, asked)
 		w.lapsed, w.expired, w.entries = c.Lapsed, c.Hold, c.Journal
-		e.start(w)
+		e.start(w, slots[i])
 	}
-	return len(claimed) == n
+	return len(claimed) == len(slots)
 }
 
 // renewLeases pushes the leases of all active runs, three times in the life of a
@@ -138,14 +142,15 @@ func (e *Engine) Drain(ctx context.Context, grace time.Duration) {
 	<-e.renewed
 }
 
-// start works on a leased run in a goroutine that Drain waits for; the slot the
-// caller has acquired is released when it ends.
-func (e *Engine) start(w *run) {
+// start works on a leased run in a goroutine that Drain waits for. It takes over
+// the slot.
+func (e *Engine) start(w *run, s *slot) {
+	mine := s.take()
 	e.mu.Lock()
 	e.active[w.record.ID] = w
 	e.mu.Unlock()
 	go func() {
-		defer e.release(true)
+		defer mine.release()
 		defer func() {
 			e.mu.Lock()
 			if e.active[w.record.ID] == w {
@@ -154,6 +159,14 @@ func (e *Engine) start(w *run) {
 			e.mu.Unlock()
 			close(w.done)
 			w.cancel(nil)
+		}()
+		// A run that makes the engine panic must not take the others down. It is
+		// left to its lease: whoever claims it next may do better, and gives up on
+		// it after a few times.
+		defer func() {
+			if p := recover(); p != nil {
+				w.log.ErrorContext(w.ctx, "the engine panicked on the run", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			}
 		}()
 		w.drive()
 	}()

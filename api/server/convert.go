@@ -119,9 +119,9 @@ func storeError(err error, id string) error {
 	case errors.As(err, &known):
 		return err
 	case errors.Is(err, store.ErrNotFound) && strings.HasPrefix(id, "h_"):
-		return problem.Wrap(err, problem.HoldNotFound, "no hold %q in this environment", clip(id))
+		return noHold(err, id)
 	case errors.Is(err, store.ErrNotFound):
-		return problem.Wrap(err, problem.RunNotFound, "no run %q in this environment", clip(id))
+		return noRun(err, id)
 	case errors.Is(err, store.ErrDamaged):
 		return damaged(err, id)
 	case errors.Is(err, store.ErrUnavailable):
@@ -130,6 +130,14 @@ func storeError(err error, id string) error {
 		return p
 	}
 	return err
+}
+
+func noHold(err error, id string) error {
+	return problem.Wrap(err, problem.HoldNotFound, "no hold %q in this environment", clip(id))
+}
+
+func noRun(err error, id string) error {
+	return problem.Wrap(err, problem.RunNotFound, "no run %q in this environment", clip(id))
 }
 
 // damaged is the error for a run whose entries cannot be understood.

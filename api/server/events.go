@@ -22,7 +22,7 @@ const heartbeat = 15 * time.Second
 // leaves, or when the server stops.
 func (s *Server) streamEvents(c echo.Context) error {
 	in := s.newInput(c)
-	env, run := in.env(), in.param("run")
+	env, run := in.env(), in.run()
 	after := in.after()
 	if err := in.finish(); err != nil {
 		return err

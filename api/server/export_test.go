@@ -12,6 +12,17 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 // Document is the OpenAPI document as it is served.
 func (s *Server) Document() json.RawMessage { return s.spec.json }
 
+// LoadDocument is the document of a server that is not there.
+func LoadDocument() (json.RawMessage, error) {
+	d, err := loadDocument()
+	return d.json, err
+}
+
+// ServesHost reports whether a server with the allowed hosts answers for one.
+func ServesHost(allowed []string, host string) bool {
+	return (&Server{cfg: Config{AllowedHosts: allowed}}).servesHost(host)
+}
+
 // Heartbeat is how often event streams send a comment.
 const Heartbeat = heartbeat
 

@@ -170,7 +170,7 @@ func TestEditRunsExactlyThoseBytes(t *testing.T) {
 	if err != nil || d.Run.Status != api.RunCompleted {
 		t.Fatalf("edit: %v %+v", err, d)
 	}
-	r.ran("cancel_order", `{"reason":"<typo>","order_id":"A-9"}`, 1)
+	r.ran("cancel_order", "A-9", 1)
 	tr, err := r.client.Trajectory(r.ctx(), "default", run.RunID)
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +179,9 @@ func TestEditRunsExactlyThoseBytes(t *testing.T) {
 	if string(c.ProposedArguments) != `{"order_id":"A-1"}` || string(c.DecidedArguments) != `{"reason":"<typo>","order_id":"A-9"}` ||
 		string(c.ExecutedArguments) != string(c.DecidedArguments) {
 		t.Errorf("arguments: %s, %s, %s", c.ProposedArguments, c.DecidedArguments, c.ExecutedArguments)
+	}
+	if !strings.Contains(c.Text, `cancelled {"reason":"<typo>","order_id":"A-9"}`) {
+		t.Errorf("the tool saw other bytes: %s", c.Text)
 	}
 	if len(c.Decisions) != 1 || c.Decisions[0].By != "local" || c.Decisions[0].HoldID != run.Hold.HoldID || c.Decisions[0].Reason != "wrong order" {
 		t.Errorf("decisions: %+v", c.Decisions)

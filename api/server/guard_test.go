@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentos/api"
+	"agentos/api/server"
 )
 
 // B58: a web page can neither read nor decide anything.
@@ -72,6 +73,18 @@ func TestWebPagesAreKeptOut(t *testing.T) {
 			if a := r.send(with(decide, host, headers...)); a.status != http.StatusOK {
 				t.Errorf("host %s %v: %d %s, want 200", host, headers, a.status, a.body)
 			}
+		}
+	}
+}
+
+func TestAllowedHosts(t *testing.T) {
+	allowed := []string{"agents.example"}
+	for host, want := range map[string]bool{
+		"agents.example": true, "agents.example:443": true, "AGENTS.example.:443": true,
+		"localhost": false, "127.0.0.1:8080": false, "x.agents.example": false, "agents.example.evil": false, "": false, "agents.example:1:2": false,
+	} {
+		if got := server.ServesHost(allowed, host); got != want {
+			t.Errorf("host %q: %v, want %v", host, got, want)
 		}
 	}
 }

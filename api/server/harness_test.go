@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -175,8 +176,10 @@ type rig struct {
 	dir    string
 	ledger string
 	rule   string // what the manifest does with cancel_order: approve or deny
-	clock  *testClock
-	log    *logBuffer
+	// command starts the MCP server; the test binary unless set.
+	command string
+	clock   *testClock
+	log     *logBuffer
 
 	store    *damagedStore
 	engine   *runtime.Engine
@@ -260,7 +263,7 @@ func (r *rig) up() *rig {
 	r.stop = sync.OnceFunc(func() {
 		r.http.CloseClientConnections()
 		r.http.Close()
-		r.engine.Drain(context.WithoutCancel(ctx), 2*time.Second)
+		r.engine.Drain(context.WithoutCancel(ctx), 100*time.Millisecond)
 		cancel()
 		<-worked
 		if err := agent.MCP.Close(context.WithoutCancel(ctx)); err != nil {
@@ -301,7 +304,7 @@ func (r *rig) agent(ctx context.Context) *runtime.Agent {
 	for k, v := range toolserver.Env(r.ledger) {
 		env = append(env, fmt.Sprintf("%s: %q", k, v))
 	}
-	a, err := capabilities.Parse("agentos.yaml", fmt.Appendf(nil, manifest, self, strings.Join(env, ", "), r.rule), r.dir)
+	a, err := capabilities.Parse("agentos.yaml", fmt.Appendf(nil, manifest, cmp.Or(r.command, self), strings.Join(env, ", "), r.rule), r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,15 +357,11 @@ func (r *rig) held(order string) api.Run {
 	return run
 }
 
-// busy creates a run that stays at work until it is cancelled.
+// busy creates a run that stays at work until it is cancelled, or handed back when
+// the rig stops.
 func (r *rig) busy() api.Run {
 	r.t.Helper()
 	run := r.create(`call:wait {"ms":20000}`, 0)
-	r.t.Cleanup(func() {
-		if _, err := r.engine.Cancel(context.Background(), "default", run.RunID, "test"); err != nil {
-			r.t.Errorf("cancel: %v", err)
-		}
-	})
 	r.entry(run.RunID, "call.started")
 	return run
 }

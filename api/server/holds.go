@@ -52,7 +52,11 @@ func (s *Server) listHolds(ctx context.Context, in holdListInput) (reply, error)
 type holdInput struct{ env, hold string }
 
 func readHoldID(in *input) holdInput {
-	return holdInput{env: in.env(), hold: in.param("hold")}
+	r := holdInput{env: in.env(), hold: in.param("hold")}
+	if store.RunOfHold(r.hold) == "" && in.err == nil {
+		in.err = noHold(store.ErrNotFound, r.hold)
+	}
+	return r
 }
 
 func (s *Server) getHold(ctx context.Context, in holdInput) (reply, error) {

@@ -101,6 +101,15 @@ func (in *input) env() string {
 	return env
 }
 
+// run returns the run of the path. Ids of another form are not looked up.
+func (in *input) run() string {
+	id := in.param("run")
+	if !strings.HasPrefix(id, "r_") && in.err == nil {
+		in.err = noRun(store.ErrNotFound, id)
+	}
+	return id
+}
+
 // param returns a segment of the path. Echo leaves segments of a path with escaped
 // slashes as they were sent.
 func (in *input) param(name string) string {

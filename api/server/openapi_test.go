@@ -96,7 +96,7 @@ func (c *checked) check(req *http.Request, res *http.Response, raw []byte) {
 	probe.Host, probe.URL.Host, probe.URL.Scheme = "", "", ""
 	route, params, err := c.router.FindRoute(probe)
 	if err != nil {
-		if code != string(problem.RouteNotFound) && code != string(problem.MethodNotAllowed) && code != string(problem.MisdirectedHost) {
+		if !slices.Contains(codesOf(c.t, c.doc.Extensions), code) {
 			c.t.Errorf("%s %s is not in the document (%v) and answered %d %s", req.Method, req.URL, err, res.StatusCode, raw)
 		}
 		return
@@ -212,8 +212,11 @@ var internalOnly = []problem.Code{
 // Every code is either documented or known never to answer a request; every
 // documented one exists, has a status, and its status is among the operation's.
 func TestCodesStatusesAndDocumentAgree(t *testing.T) {
-	r := newRig(t)
-	doc := loadDoc(t, r.server.Document())
+	raw, err := server.LoadDocument()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := loadDoc(t, raw)
 	documented := map[string]bool{}
 	for _, code := range codesOf(t, doc.Extensions) {
 		documented[code] = true

@@ -34,11 +34,9 @@ func TestReady(t *testing.T) {
 		t.Errorf("health while the store is away: %v", err)
 	}
 	r.store.set(nil)
-	for _, agent := range r.engine.Agents() {
-		if err := agent.MCP.Close(context.WithoutCancel(r.ctx())); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.stop()
+	r.command = "/nonexistent/tool-server"
+	r.up()
 	ready, err = r.client.Ready(r.ctx())
 	if err != nil || ready.Ready || ready.MCPConnected || !ready.Store.Reachable {
 		t.Errorf("a required server is gone: %v %+v", err, ready)

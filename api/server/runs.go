@@ -77,7 +77,7 @@ type runInput struct {
 }
 
 func readRunID(in *input) runInput {
-	return runInput{env: in.env(), run: in.param("run")}
+	return runInput{env: in.env(), run: in.run()}
 }
 
 func readGetRun(in *input) runInput {

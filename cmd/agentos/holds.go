@@ -141,10 +141,9 @@ func printItem(w io.Writer, p paint, it api.Item) {
 	fmt.Fprintln(w, p.bold(fmt.Sprintf("%s: %s", it.ID, visible(it.Title))))
 	fmt.Fprintf(w, "  tool:      %s on server %s\n", visible(it.Tool), visible(it.Server))
 	why := visible(strings.Join(it.Rules, ", "))
-	switch {
-	case why == "":
+	if why == "" {
 		why = visible(it.Reason)
-	default:
+	} else {
 		why = "rule " + why + because(it.Reason)
 	}
 	fmt.Fprintf(w, "  why:       %s\n", why)

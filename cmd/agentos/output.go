@@ -27,7 +27,7 @@ func isTerminal(stream any) bool {
 	case interface{ IsTerminal() bool }:
 		return s.IsTerminal()
 	case *os.File:
-		return term.IsTerminal(int(s.Fd())) //nolint:gosec // a file descriptor fits an int
+		return term.IsTerminal(int(s.Fd()))
 	}
 	return false
 }

@@ -76,6 +76,9 @@ func runOnce(cmd *cobra.Command, io stdio, env lookup, o runOptions, capability 
 	if err != nil {
 		return err
 	}
+	if mock := local.parts.mock; mock != "" {
+		fmt.Fprintf(io.err, "agentos: development mode: %s\n", mock)
+	}
 	s := session{
 		stdio: io, client: local.client, store: o.store, json: o.json, paint: paintFor(io.err, env),
 		progress: isTerminal(io.err), ask: newTerminal(io, env),
@@ -145,17 +148,27 @@ type session struct {
 	ask      *terminal
 }
 
-// run creates the run and stays with it until it has ended, or is held and left so.
+// run creates the run and stays with it. An interrupt cancels it, unless it was
+// left held: the person who began it wants it to stop.
 func (s *session) run(ctx context.Context, create client.CreateRun) error {
 	run, err := s.client.CreateRun(ctx, create)
 	if err != nil {
 		return err
 	}
+	err = s.stay(ctx, run)
+	if err == nil || ctx.Err() == nil || errors.As(err, &failed{}) {
+		return err
+	}
+	return s.cancel(ctx, run.RunID)
+}
+
+// stay follows the run until it has ended, or is held and left so.
+func (s *session) stay(ctx context.Context, run api.Run) error {
 	seq := int64(0)
 	for {
 		held, err := s.follow(ctx, run.RunID, &seq)
 		if err != nil {
-			return s.interrupted(ctx, run.RunID, err)
+			return err
 		}
 		if run, err = s.client.Run(ctx, environment, run.RunID, 0); err != nil {
 			return err
@@ -194,11 +207,8 @@ func (s *session) follow(ctx context.Context, runID string, seq *int64) (held bo
 	return false, nil
 }
 
-// interrupted cancels the run when the command was told to stop.
-func (s *session) interrupted(ctx context.Context, runID string, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
+// cancel ends the run when the command was told to stop.
+func (s *session) cancel(ctx context.Context, runID string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer stop()
 	if _, err := s.client.Cancel(ctx, environment, runID); err != nil {

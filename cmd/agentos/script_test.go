@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -44,8 +46,8 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs the command line and the server from outside, one script per
-// story. Besides the commands of testscript there are waitready, http, json and
-// example; see their comments.
+// story. Besides the commands of testscript there are waitready, waitfile, http,
+// json, exits and example; see their comments.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -56,13 +58,17 @@ func TestScripts(t *testing.T) {
 			// Proxies and settings of the machine are none of the scripts' business.
 			e.Setenv("NO_PROXY", "*")
 			e.Setenv("TERM", "xterm")
+			// Each process built with -race would sleep for a second when it ends.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"waitready": waitReady,
+			"waitfile":  waitFile,
 			"http":      httpCommand,
 			"json":      jsonCommand,
 			"example":   exampleCommand,
+			"exits":     exitsCommand,
 		},
 	})
 }
@@ -76,19 +82,38 @@ func waitReady(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: waitready LOG")
 	}
 	line := regexp.MustCompile(`(?m)^agentos: serving on (http://\S+)$`)
+	poll(ts, args[0], func(raw []byte) bool {
+		m := line.FindSubmatch(raw)
+		if m != nil {
+			ts.Setenv("AGENTOS_URL", string(m[1]))
+		}
+		return m != nil
+	})
+}
+
+// waitFile waits until another process has written to a file.
+//
+//	waitfile FILE
+func waitFile(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitfile FILE")
+	}
+	poll(ts, args[0], func(raw []byte) bool { return len(raw) > 0 })
+}
+
+// poll reads a file until enough says so.
+func poll(ts *testscript.TestScript, file string, enough func(raw []byte) bool) {
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// The file appears with the process.
-		raw, err := os.ReadFile(ts.MkAbs(args[0]))
-		if m := line.FindSubmatch(raw); err == nil && m != nil {
-			ts.Setenv("AGENTOS_URL", string(m[1]))
+		raw, err := os.ReadFile(ts.MkAbs(file)) // the file appears with the process
+		if err == nil && enough(raw) {
 			return
 		}
 		select {
 		case <-deadline:
-			ts.Fatalf("the server did not start: %s", raw)
+			ts.Fatalf("%s: waited in vain: %v %s", file, err, raw)
 		case <-tick.C:
 		}
 	}
@@ -176,6 +201,25 @@ func exampleCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Logf("> %s", line)
 	if err := ts.Exec("sh", "-c", line); (err == nil) == neg {
 		ts.Fatalf("%s: %v", line, err)
+	}
+}
+
+// exitsCommand runs a program and requires its exit code.
+//
+//	exits CODE PROGRAM [ARG...]
+func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARG...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"agentos/api"
 	"agentos/capabilities"
+	"agentos/internal/problem"
 	"agentos/internal/strictyaml"
 	"agentos/runtime"
 	"agentos/runtime/mcp"
@@ -124,7 +126,7 @@ func (r *report) connect(ctx context.Context, io stdio, env lookup, agent *capab
 	}
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
 	if err := p.connect(ctx, env, agents); err != nil {
-		return err
+		return r.refused(err)
 	}
 	a := p.agents[0]
 	a.MCP.Wait(ctx)
@@ -138,6 +140,21 @@ func (r *report) connect(ctx context.Context, io stdio, env lookup, agent *capab
 		r.capability(a, c)
 	}
 	r.rules(a)
+	return nil
+}
+
+// refused takes over what only connecting finds wrong with the manifest.
+func (r *report) refused(err error) error {
+	var p *problem.Error
+	if !errors.As(err, &p) || p.Code != problem.InvalidManifest {
+		return err
+	}
+	for _, d := range p.Details {
+		r.add(d.Path, "%s", d.Message)
+	}
+	if len(p.Details) == 0 {
+		r.add("", "%s", p.Message)
+	}
 	return nil
 }
 
@@ -192,7 +209,8 @@ func (r *report) rules(a *runtime.Agent) {
 	idle := a.Idle()
 	if misleading := a.Misleading(); misleading != nil {
 		for _, d := range misleading.Details {
-			r.add(d.Path, "%s", d.Message)
+			path, _, _ := strings.Cut(d.Path, ": ") // the message names the rule
+			r.add(path, "%s", d.Message)
 			// The same rule matches no tool; once is enough.
 			same := strings.TrimPrefix(d.Path, "capabilities.") + " matches no tool"
 			idle = slices.DeleteFunc(idle, func(text string) bool { return strings.Contains(text, "capability "+same) })
@@ -243,7 +261,7 @@ func (r *report) printTools(w io.Writer) error {
 			if s.ServerInfo != nil {
 				info = strings.TrimSpace(s.ServerInfo.Name + " " + s.ServerInfo.Version)
 			}
-			rows = append(rows, []string{s.Name, string(s.Status), fmt.Sprint(s.ToolCount), info})
+			rows = append(rows, []string{s.Name, string(s.Status), strconv.Itoa(s.ToolCount), info})
 		}
 		if err := printTable(w, rows); err != nil {
 			return err

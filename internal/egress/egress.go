@@ -283,7 +283,7 @@ func (p *Policy) control(network, address string, c syscall.RawConn) error {
 
 // nat64 carries an IPv4 address in its last four bytes (RFC 6052 section 2.1).
 // The local-use prefix 64:ff9b:1::/48 is not in it and stays refused.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+var nat64 = netip.MustParsePrefix("64:ff9b::/96") //nolint:gochecknoglobals // a constant that Go has no literal for
 
 // checkAddress refuses addresses that are neither public nor listed literally.
 func (p *Policy) checkAddress(ap netip.AddrPort) error {

@@ -170,7 +170,7 @@ func TestAddresses(t *testing.T) {
 func resolver(addrs string) func(context.Context, string) ([]netip.Addr, error) {
 	return func(context.Context, string) ([]netip.Addr, error) {
 		var out []netip.Addr
-		for _, s := range strings.Fields(addrs) {
+		for s := range strings.FieldsSeq(addrs) {
 			out = append(out, netip.MustParseAddr(s))
 		}
 		return out, nil
@@ -195,11 +195,11 @@ func TestLiteral(t *testing.T) {
 // changes its answer is caught when the socket connects; both are recorded.
 func TestDial(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // test
+	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	looked := 0
 	var seen []Connection

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,7 +94,8 @@ func splitEntry(s string) (string, uint16, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.String(), 0, nil
 	}
-	host, port, found := s, "", false
+	var host, port string
+	var found bool
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		var tail string
 		if host, tail, ok = strings.Cut(rest, "]"); !ok {
@@ -193,12 +195,7 @@ func (l list) opens(e entry, host string, port uint16) bool {
 	if port == 80 || port == 443 {
 		return true
 	}
-	for _, own := range l.own[host] {
-		if own == port {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l.own[host], port)
 }
 
 // literal reports whether the address itself is listed for port. An entry

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -44,15 +45,13 @@ func (s *Set) Guard(keys map[string]string) *Set {
 	}
 	all := map[string]string{}
 	for _, m := range []map[string]string{s.keys, keys} {
-		for name, value := range m {
-			all[name] = value
-		}
+		maps.Copy(all, m)
 	}
 	return build(s.values, all)
 }
 
 func build(values, keys map[string]string) *Set {
-	s := &Set{values: clone(values), keys: clone(keys)}
+	s := &Set{values: maps.Clone(values), keys: maps.Clone(keys)}
 	var pairs []pair
 	for _, m := range []map[string]string{s.values, s.keys} {
 		for name, value := range m {
@@ -73,14 +72,6 @@ func build(values, keys map[string]string) *Set {
 		s.replacer = strings.NewReplacer(flat...)
 	}
 	return s
-}
-
-func clone(m map[string]string) map[string]string {
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
 }
 
 // Value returns the value called name. Keys added with Guard are not found.

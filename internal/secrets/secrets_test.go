@@ -21,7 +21,7 @@ func TestRedact(t *testing.T) {
 	t.Parallel()
 	s := New(map[string]string{"token": value, "short": "abc", "long": "prefix-" + value, "file": "from-a-file\n", "": "nameless-value", "we\"ird name": "weird-value"}).
 		Guard(map[string]string{"openai_api_key": "sk-test-upstream"})
-	html, _ := json.Marshal(value)
+	html := htmlSafe(value)
 	for in, want := range map[string]string{
 		value:                       "[secret:token]",
 		"a " + value + value + " b": "a [secret:token][secret:token] b",
@@ -62,7 +62,7 @@ func TestRedactInsideBase64(t *testing.T) {
 			if !strings.Contains(got, "[secret:pw]") {
 				t.Errorf("%q: %q stays in %q", around, secret, got)
 			}
-			for _, piece := range strings.Split(strings.TrimPrefix(got, "Basic "), "[secret:pw]") {
+			for piece := range strings.SplitSeq(strings.TrimPrefix(got, "Basic "), "[secret:pw]") {
 				b, _ := base64.RawStdEncoding.DecodeString(piece)
 				if strings.Contains(string(b), secret[2:8]) {
 					t.Errorf("%q: %q is left", around, b)

@@ -88,7 +88,7 @@ func (s *Set) Call(ctx context.Context, r CallRequest) Result {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(errShutdown) })()
+	defer context.AfterFunc(s.life, func() { cancel(errShutdown) })() //nolint:contextcheck // the second parent of the call
 	c := call{srv: srv, req: r, params: callParams(r)}
 	res := c.run(ctx)
 	res.Reconnects = c.reconnects
@@ -128,8 +128,10 @@ func (c *call) run(ctx context.Context) Result {
 		}
 		tool, ok := c.srv.tool(c.req.Tool)
 		if !ok {
-			return c.unlessSent(Result{Outcome: Error, ErrorCode: CodeToolGone,
-				Text: fmt.Sprintf("The server %q no longer offers the tool %q; nothing ran.", c.req.Server, c.req.Tool)})
+			return c.unlessSent(Result{
+				Outcome: Error, ErrorCode: CodeToolGone,
+				Text: fmt.Sprintf("The server %q no longer offers the tool %q; nothing ran.", c.req.Server, c.req.Tool),
+			})
 		}
 		reply, f := c.send(ctx, ses)
 		if f == nil {
@@ -148,23 +150,23 @@ func (c *call) run(ctx context.Context) Result {
 // errCallTimeout is the cause of a call that took longer than call_timeout.
 var errCallTimeout = errors.New("call_timeout expired")
 
-func (c *call) send(ctx context.Context, ses *session) (wire.Reply, *wire.Fault) {
+func (c *call) send(ctx context.Context, ses *session) (wire.Reply, *wire.RequestError) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.spec.CallTimeout, errCallTimeout)
 	defer cancel()
 	reply, err := ses.link.Request(ctx, "tools/call", c.params)
 	if err == nil {
 		return reply, nil
 	}
-	var f *wire.Fault
+	var f *wire.RequestError
 	if !errors.As(err, &f) {
-		f = &wire.Fault{Reach: wire.MaybeSent, Err: err}
+		f = &wire.RequestError{Reach: wire.MaybeSent, Err: err}
 	}
 	return wire.Reply{}, f
 }
 
 // again decides whether a call that failed is sent once more, and waits a little
 // where a server is still there but not well.
-func (c *call) again(ctx context.Context, ses *session, f *wire.Fault, sends int) bool {
+func (c *call) again(ctx context.Context, ses *session, f *wire.RequestError, sends int) bool {
 	if ctx.Err() != nil || errors.Is(f, errCallTimeout) {
 		return false
 	}
@@ -199,8 +201,10 @@ func (c *call) notReached(ctx context.Context, err error) Result {
 	case problem.CodeOf(err) == problem.EgressDenied:
 		code = string(problem.EgressDenied)
 	}
-	return c.unlessSent(Result{Outcome: Error, ErrorCode: code,
-		Text: fmt.Sprintf("The MCP server %q is not available, nothing was sent: %s", c.req.Server, c.srv.redact(message(err)))})
+	return c.unlessSent(Result{
+		Outcome: Error, ErrorCode: code,
+		Text: fmt.Sprintf("The MCP server %q is not available, nothing was sent: %s", c.req.Server, c.srv.redact(message(err))),
+	})
 }
 
 // message prefers the public half of an error.
@@ -227,7 +231,7 @@ func (c *call) unknown(cause error) Result {
 }
 
 // failed is the result of a call that got no usable answer.
-func (c *call) failed(ctx context.Context, f *wire.Fault) Result {
+func (c *call) failed(ctx context.Context, f *wire.RequestError) Result {
 	if errors.Is(f, errCallTimeout) {
 		text := fmt.Sprintf("MCP error %d: call_timeout of %s expired", timeoutCode, c.srv.spec.CallTimeout)
 		if f.Reach == wire.NotSent && !c.maybeSent {
@@ -251,8 +255,10 @@ func (c *call) failed(ctx context.Context, f *wire.Fault) Result {
 		}
 		return c.unlessSent(Result{Outcome: Error, ErrorCode: code, Text: text})
 	case wire.Answered:
-		return Result{Outcome: Error, ErrorCode: CodeInvalidResult,
-			Text: "The tool ran, but its result cannot be used: " + c.srv.redact(message(f.Err)) + ". Ask for less.", Truncated: true}
+		return Result{
+			Outcome: Error, ErrorCode: CodeInvalidResult,
+			Text: "The tool ran, but its result cannot be used: " + c.srv.redact(message(f.Err)) + ". Ask for less.", Truncated: true,
+		}
 	case wire.MaybeSent:
 	}
 	return c.unknown(f.Err)

@@ -314,8 +314,12 @@ func TestToolDefinition(t *testing.T) {
 		}
 	}
 	want := []view{
-		{"get_it", "get_it", Read, false}, {"hinted_idem", "hinted_idem", Idempotent, false}, {"hinted_read", "hinted_read", Read, false},
-		{"liar", "liar", Once, true}, {"plain", "simple", Once, false}, {"put_note", "put_note", Idempotent, false},
+		{"get_it", "get_it", Read, false},
+		{"hinted_idem", "hinted_idem", Idempotent, false},
+		{"hinted_read", "hinted_read", Read, false},
+		{"liar", "liar", Once, true},
+		{"plain", "simple", Once, false},
+		{"put_note", "put_note", Idempotent, false},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

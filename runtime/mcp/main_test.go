@@ -20,6 +20,7 @@ import (
 	"agentos/capabilities"
 	"agentos/internal/clock"
 	"agentos/internal/egress"
+	"agentos/internal/rawjson"
 )
 
 // TestMain lets the test binary play the MCP server: children are started with
@@ -51,7 +52,7 @@ func (m msg) call() (name string, args json.RawMessage, key string) {
 	var p struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
-		Meta      map[string]any  `json:"_meta"`
+		Meta      map[string]any  `json:"_meta"` //nolint:tagliatelle // the protocol's name
 	}
 	_ = json.Unmarshal(m.Params, &p)
 	key, _ = p.Meta["agentos/idempotency_key"].(string)
@@ -126,8 +127,7 @@ func standard(m msg, tools string) string {
 }
 
 func text(s string) string {
-	b, _ := json.Marshal(s)
-	return `{"content":[{"type":"text","text":` + string(b) + `}]}`
+	return `{"content":[{"type":"text","text":` + string(rawjson.Quote(s)) + `}]}`
 }
 
 // ledger records an execution durably.

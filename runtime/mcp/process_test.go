@@ -32,7 +32,7 @@ func playStubborn(c *child) {
 
 // playGrandchild leaves a process behind.
 func playGrandchild(c *child) {
-	cmd := exec.Command("sleep", "300")
+	cmd := exec.CommandContext(context.Background(), "sleep", "300")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // holds the pipes open
 	if err := cmd.Start(); err != nil {
 		panic(err)
@@ -137,7 +137,7 @@ func playParent(*child) {
 func TestParentKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = []string{"MCP_TEST_MODE=parent", "MCP_TEST_LEDGER=" + r.ledger}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

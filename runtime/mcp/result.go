@@ -81,8 +81,10 @@ type content struct {
 func (s *server) toolResult(raw json.RawMessage, tool Tool) Result {
 	c := s.readContent(raw)
 	if c.inputRequired {
-		return Result{Outcome: Error, ErrorCode: CodeInputRequired,
-			Text: "The server asks for input before it runs the tool, which is not offered here; the tool did not run."}
+		return Result{
+			Outcome: Error, ErrorCode: CodeInputRequired,
+			Text: "The server asks for input before it runs the tool, which is not offered here; the tool did not run.",
+		}
 	}
 	res := Result{Outcome: Success}
 	if c.failed {

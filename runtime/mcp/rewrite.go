@@ -31,10 +31,9 @@ type rewriter struct {
 }
 
 func (w *rewriter) value(name string) error {
-	switch w.dec.PeekKind() {
-	case '{':
+	if kind := w.dec.PeekKind(); kind == '{' {
 		return w.object()
-	case '[':
+	} else if kind == '[' {
 		return w.array(name)
 	}
 	return w.scalar(name)

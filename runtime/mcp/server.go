@@ -79,7 +79,7 @@ func (s *server) run(life, closing context.Context) {
 }
 
 func retryAfter(err error) time.Duration {
-	var f *wire.Fault
+	var f *wire.RequestError
 	if errors.As(err, &f) {
 		return min(f.RetryAfter, 10*maxBackoff)
 	}

@@ -193,7 +193,7 @@ func (s *server) handshake(ctx context.Context, link wire.Link) (*mcpgo.Initiali
 	result, err := c.Initialize(ctx, mcpgo.InitializeRequest{Params: mcpgo.InitializeParams{
 		ClientInfo: mcpgo.Implementation{Name: "agentos", Version: s.cfg.Version},
 	}})
-	var f *wire.Fault
+	var f *wire.RequestError
 	switch {
 	case a.refused != nil:
 		return nil, fmt.Errorf("initialize: %w", a.refused)

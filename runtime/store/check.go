@@ -41,8 +41,8 @@ func (tx Tx) Check(runID string) error {
 	if tx.Due < 0 {
 		return errors.New("commit: negative due")
 	}
-	if tx.Status == Running && tx.Lease < time.Millisecond {
-		return errors.New("commit: a running run needs a lease")
+	if tx.Status == Running && tx.Lease < time.Millisecond && tx.Due < time.Millisecond {
+		return errors.New("commit: a running run needs a lease or a time at which it is due")
 	}
 	return checkEntries(tx.Entries, tx.Status)
 }

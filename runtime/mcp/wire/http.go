@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptrace"
@@ -99,7 +100,7 @@ func (l *HTTP) Request(ctx context.Context, method string, params json.RawMessag
 	if err == nil {
 		return reply, nil
 	}
-	var f *Fault
+	var f *RequestError
 	if errors.As(err, &f) && f.Reach == MaybeSent && ctx.Err() != nil && method != "initialize" {
 		// Closing the stream is not a cancellation ("Sending Messages to the
 		// Server", item 6), so it is said.
@@ -180,9 +181,7 @@ func (l *HTTP) post(ctx context.Context, body []byte) (*http.Response, error) {
 }
 
 func (l *HTTP) setHeaders(req *http.Request, accept string) {
-	for name, values := range l.cfg.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, l.cfg.Header)
 	req.Header.Set("Accept", accept)
 	if s := l.session.Load(); s != nil {
 		req.Header.Set(headerSession, *s)
@@ -213,7 +212,7 @@ func (l *HTTP) refusal(resp *http.Response) error {
 		return nil
 	}
 	text := bodyText(resp)
-	f := &Fault{Reach: Refused, Err: fmt.Errorf("HTTP %d: %s", resp.StatusCode, text), RetryAfter: retryAfter(resp, l.cfg.Clock.Now())}
+	f := &RequestError{Reach: Refused, Err: fmt.Errorf("HTTP %d: %s", resp.StatusCode, text), RetryAfter: retryAfter(resp, l.cfg.Clock.Now())}
 	hasSession := l.session.Load() != nil
 	switch {
 	case hasSession && resp.StatusCode == http.StatusNotFound,

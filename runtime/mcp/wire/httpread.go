@@ -48,7 +48,7 @@ func (l *HTTP) take(m message, id int64) (Reply, bool, error) {
 	case response:
 		noID := len(m.id) == 0 || string(m.id) == "null"
 		if canonicalID(m.id) == strconv.FormatInt(id, 10) || noID && m.err != nil {
-			return Reply{Result: m.result, Err: m.err}, true, nil
+			return Reply{Result: m.result, Err: m.err}, true, nil //nolint:nilerr // a JSON-RPC error is an answer
 		}
 		return Reply{}, true, faultf(MaybeSent, "the server answered another request: id %s instead of %d", Short(string(m.id), 40), id)
 	}

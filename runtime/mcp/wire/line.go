@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"regexp"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Kept of a line that is too long, to find out whose answer it was.
@@ -75,7 +73,7 @@ var tailID = regexp.MustCompile(`"id"\s*:\s*([0-9.]+|"[0-9.]+")\s*(?:,\s*"jsonrp
 // owner returns the raw id of a line that was too long to read, or nil when it
 // cannot be told from what was kept.
 func (l *line) owner() []byte {
-	dec := jsontext.NewDecoder(bytes.NewReader(l.text), tolerant...)
+	dec := tolerant(l.text)
 	if tok, err := dec.ReadToken(); err == nil && tok.Kind() == '{' {
 		for {
 			name, err := dec.ReadToken()

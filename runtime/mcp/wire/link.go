@@ -15,11 +15,11 @@ import (
 // Link is a connection to one server. Requests may run concurrently.
 type Link interface {
 	// Request sends a request and waits for its answer. A JSON-RPC error is an
-	// answer: it is in Reply.Err. The error is always a *Fault, which says
+	// answer: it is in Reply.Err. The error is always a *RequestError, which says
 	// whether the server can have seen the request. When ctx ends first the
 	// server is told with notifications/cancelled.
 	Request(ctx context.Context, method string, params json.RawMessage) (Reply, error)
-	// Notify sends a notification. The error is a *Fault.
+	// Notify sends a notification. The error is a *RequestError.
 	Notify(ctx context.Context, method string, params json.RawMessage) error
 	// Agreed tells the link the protocol revision once it is negotiated.
 	Agreed(version string)
@@ -38,22 +38,22 @@ type Reply struct {
 	Err    *RPCError
 }
 
-// Reach says how far a failed request came. The order matters to nobody.
+// Reach says how far a failed request came.
 type Reach int
 
 const (
-	// NotSent: no byte of the request left this process for the server.
+	// NotSent means that no byte of the request left this process for the server.
 	NotSent Reach = iota
-	// Refused: the server answered that it did not execute the request.
+	// Refused means that the server answered that it did not execute the request.
 	Refused
-	// MaybeSent: the server may have executed the request.
+	// MaybeSent means that the server may have executed the request.
 	MaybeSent
-	// Answered: the server answered, but its answer cannot be used.
+	// Answered means that the server answered, but its answer cannot be used.
 	Answered
 )
 
-// Fault is a request that got no usable answer.
-type Fault struct {
+// RequestError is a request that got no usable answer.
+type RequestError struct {
 	Reach Reach
 	// SessionGone says that connecting again can help (MCP "Session
 	// Management", HTTP 404).
@@ -64,21 +64,21 @@ type Fault struct {
 }
 
 // Error returns the cause.
-func (f *Fault) Error() string { return f.Err.Error() }
+func (f *RequestError) Error() string { return f.Err.Error() }
 
 // Unwrap returns the cause.
-func (f *Fault) Unwrap() error { return f.Err }
+func (f *RequestError) Unwrap() error { return f.Err }
 
-func fault(reach Reach, err error) *Fault {
-	var f *Fault
+func fault(reach Reach, err error) *RequestError {
+	var f *RequestError
 	if errors.As(err, &f) {
 		return f
 	}
-	return &Fault{Reach: reach, Err: err}
+	return &RequestError{Reach: reach, Err: err}
 }
 
-func faultf(reach Reach, format string, args ...any) *Fault {
-	return &Fault{Reach: reach, Err: fmt.Errorf(format, args...)}
+func faultf(reach Reach, format string, args ...any) *RequestError {
+	return &RequestError{Reach: reach, Err: fmt.Errorf(format, args...)}
 }
 
 // Handler receives what a server sends on its own. Both functions are called on

@@ -56,9 +56,11 @@ type RPCError struct {
 // Error returns "MCP error <code>: <message>".
 func (e *RPCError) Error() string { return fmt.Sprintf("MCP error %d: %s", e.Code, e.Message) }
 
-// tolerant reads what servers really send: whatever a result holds belongs to
+// tolerant decodes what servers really send: whatever a result holds belongs to
 // the result, not to the envelope.
-var tolerant = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+func tolerant(b []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
 
 // parse reads a line or an event: one message, or a batch of them (revision
 // 2025-03-26). It fails for everything that is no JSON-RPC 2.0 message, such as
@@ -79,7 +81,7 @@ func parse(line []byte) ([]message, error) {
 }
 
 func parseBatch(line []byte) ([]message, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(line), tolerant...)
+	dec := tolerant(line)
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func parseOne(obj []byte) (message, error) {
 // Members returns the members of an object as servers really send them: of a
 // name that is there twice the first counts. It fails for what is no object.
 func Members(obj []byte) (map[string]json.RawMessage, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(obj), tolerant...)
+	dec := tolerant(obj)
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
 		return nil, errors.New("no JSON object")
 	}

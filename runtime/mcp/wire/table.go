@@ -93,7 +93,7 @@ func (t *table) fail(cause error) {
 	}
 	for id, ch := range t.open {
 		delete(t.open, id)
-		ch <- outcome{err: &Fault{Reach: MaybeSent, Err: cause}}
+		ch <- outcome{err: &RequestError{Reach: MaybeSent, Err: cause}}
 	}
 }
 

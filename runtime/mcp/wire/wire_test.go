@@ -150,7 +150,7 @@ func TestTable(t *testing.T) {
 	_, chFour, _ := tab.add()
 	tab.fail(errors.New("gone"))
 	tab.fail(errors.New("later"))
-	var f *Fault
+	var f *RequestError
 	if o := <-chFour; !errors.As(o.err, &f) || f.Reach != MaybeSent || f.Error() != "gone" {
 		t.Errorf("outcome = %+v", o)
 	}
@@ -190,8 +190,12 @@ func TestLines(t *testing.T) {
 		got = append(got, v)
 	}
 	want := []view{
-		{Text: "one", Size: 5}, {Size: 1}, {Owner: "7", TooLong: true, Size: 10037},
-		{Owner: `"8"`, TooLong: true, Size: 10052}, {TooLong: true, Size: 10027}, {Text: "last", Size: 4},
+		{Text: "one", Size: 5},
+		{Size: 1},
+		{Owner: "7", TooLong: true, Size: 10037},
+		{Owner: `"8"`, TooLong: true, Size: 10052},
+		{TooLong: true, Size: 10027},
+		{Text: "last", Size: 4},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

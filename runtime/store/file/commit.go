@@ -28,12 +28,12 @@ func (t *txn) commit(l store.Lease, tx store.Tx) (store.Committed, error) {
 	current := r.leased && r.Epoch == l.Epoch
 	repeat := tx.Op != "" && r.op == tx.Op
 	switch {
-	case !current && !(repeat && tx.Status != store.Running):
+	case !current && !(repeat && tx.Lease == 0):
 		return store.Committed{}, lost(l)
 	case repeat:
 		return t.committed(r, tx)
 	}
-	if err := t.fits(r, tx.Hold); err != nil {
+	if err := t.fits(r, tx); err != nil {
 		return store.Committed{}, err
 	}
 	return t.advance(r, tx)
@@ -41,8 +41,15 @@ func (t *txn) commit(l store.Lease, tx store.Tx) (store.Committed, error) {
 
 // fits sees to it that a commit leaves no pending hold behind and touches no hold
 // that has ended: h is the pending hold of a held run, a new one, or none.
-func (t *txn) fits(r *row, h *holds.Hold) error {
+func (t *txn) fits(r *row, tx store.Tx) error {
+	h := tx.Hold
 	if r.HoldID != "" {
+		if h == nil && tx.Status.Finished() {
+			if _, err := t.holdOf(r); errors.Is(err, store.ErrDamaged) {
+				r.HoldID = "" // there is nothing to close
+				return nil
+			}
+		}
 		if h == nil || h.ID != r.HoldID {
 			return fmt.Errorf("commit: run %s waits on hold %s, which must be closed or kept", r.ID, r.HoldID)
 		}
@@ -76,13 +83,14 @@ func (t *txn) advance(r *row, tx store.Tx) (store.Committed, error) {
 			return store.Committed{}, err
 		}
 	}
-	r.Status, r.leased = tx.Status, tx.Status == store.Running
+	r.Status, r.leased = tx.Status, tx.Status == store.Running && tx.Lease > 0
 	switch tx.Status {
-	case store.Running:
-		r.due = t.now + tx.Lease.Milliseconds()
-	case store.Queued:
+	case store.Running, store.Queued:
 		r.due = t.now + tx.Due.Milliseconds()
-		t.due = true
+		if r.leased {
+			r.due = t.now + tx.Lease.Milliseconds()
+		}
+		t.due = !r.leased
 	case store.Held:
 		r.due = tx.Hold.ExpiresAt.UnixMilli()
 	case store.Completed, store.Failed, store.Cancelled:
@@ -103,7 +111,7 @@ func (t *txn) advance(r *row, tx store.Tx) (store.Committed, error) {
 
 // committed answers a repeated Commit from what it wrote.
 func (t *txn) committed(r *row, tx store.Tx) (out store.Committed, err error) {
-	if tx.Status == store.Running {
+	if tx.Status == store.Running && tx.Lease > 0 {
 		out.Lease = r.lease()
 	}
 	out.CancelBy = r.CancelBy
@@ -217,6 +225,12 @@ func (s *Store) Cancel(ctx context.Context, c store.Cancel) (bool, error) {
 // requestCancel notes who asked first. It is no operation of the run: that of its
 // worker must stay recognisable.
 func (t *txn) requestCancel(r *row, by string) error {
+	if !r.leased { // nobody has it: somebody must look at it now
+		t.due = true
+		if err := t.exec("UPDATE runs SET due = ? WHERE n = ?", t.now, r.n); err != nil {
+			return err
+		}
+	}
 	if r.CancelBy != "" {
 		return nil
 	}

@@ -123,13 +123,19 @@ func (t *txn) claim(r *row, ttl time.Duration) (store.Claimed, error) {
 	}
 	c.Record = r.Record
 	c.Journal, err = t.entries(r, 0)
-	if err == nil && r.Status == store.Held {
-		c.Hold, err = t.holdOf(r)
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
+		return c, err
 	}
-	if errors.Is(err, store.ErrDamaged) {
-		c.Journal, c.Hold, err = nil, nil, nil
+	damage := err
+	if r.Status == store.Held {
+		if c.Hold, err = t.holdOf(r); err != nil {
+			damage = err
+		}
 	}
-	return c, err
+	if errors.Is(damage, store.ErrDamaged) {
+		c.Journal, damage = nil, nil
+	}
+	return c, damage
 }
 
 // holdOf reads the pending hold of a held run; that it is missing is a damage.

@@ -1,11 +1,14 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	"agentos/internal/clock"
 	"agentos/internal/problem"
 	"agentos/runtime/store"
 )
@@ -31,22 +34,38 @@ func place(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
+// A process killed while it starts a child leaves its lock with the child for the
+// moment until the child becomes another program; so a taken lock is tried again
+// for a little while before it counts.
+const (
+	lockTries = 20
+	lockPause = 25 * time.Millisecond
+)
+
 // lock takes the side file of path for this process. The kernel gives it back
 // when the process ends, however it ends. The store's own file will not do:
 // closing it would drop the locks SQLite has on it (fcntl(2), "POSIX locks").
-func lock(path string) (*os.File, error) {
+func lock(ctx context.Context, c clock.Clock, path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return f, nil
+	for try := 1; ; try++ {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return f, nil
+		case errors.Is(err, syscall.EWOULDBLOCK) && try < lockTries:
+			select {
+			case <-c.After(lockPause):
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			err = problem.Wrap(store.ErrLocked, problem.StoreLocked,
+				"the store file %s is in use by another process; stop that process, give this one another file, or use Redis for several processes", path)
+		}
+		return nil, errors.Join(err, f.Close())
 	}
-	_ = f.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, problem.Wrap(store.ErrLocked, problem.StoreLocked,
-			"the store file %s is in use by another process; stop that process, give this one another file, or use Redis for several processes", path)
-	}
-	return nil, err
 }

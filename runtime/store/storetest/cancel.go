@@ -15,6 +15,7 @@ func cancelCases() []Case {
 		{"Cancel/queued_ends", cancelQueued},
 		{"Cancel/leased_is_asked_to_stop", cancelLeased},
 		{"Cancel/running_and_due_is_asked_to_stop", cancelDue},
+		{"Cancel/parked_is_due_at_once", cancelParked},
 		{"Cancel/expired_and_claimed_is_asked_to_stop", cancelExpired},
 		{"Cancel/on_other_entries_conflicts", cancelSeen},
 		{"Cancel/must_close_the_hold", cancelHold},
@@ -87,6 +88,16 @@ func cancelDue(k *kit) {
 	k.decide(k.decision(h, true, 0))
 	if !k.cancel(k.cancellation(runID(1), 4, nil)) {
 		k.Fatalf("a decided run was ended, its calls may be under way")
+	}
+	k.equal("asked by", k.claimOnly(runID(1)).Record.CancelBy, "ann")
+}
+
+func cancelParked(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	k.commit(l, store.Tx{Status: store.Running, Due: time.Hour})
+	k.claimNone("parked")
+	if !k.cancel(k.cancellation(runID(1), 1, nil)) {
+		k.Fatalf("the request was not recorded")
 	}
 	k.equal("asked by", k.claimOnly(runID(1)).Record.CancelBy, "ann")
 }

@@ -22,6 +22,7 @@ func claimCases() []Case {
 		{"Claim/of_an_expired_hold_can_be_repeated", claimHoldAgain},
 		{"Claim/brings_the_whole_journal", claimJournal},
 		{"Claim/damaged_blocks_no_other", claimDamaged},
+		{"Claim/damaged_and_held_can_fail", claimDamagedHold},
 		{"Claim/refuses_bad_arguments", claimRefuses},
 	}
 }
@@ -164,6 +165,22 @@ func claimJournal(k *kit) {
 	k.equal("entries", len(want), 301)
 	k.h.Advance(2 * ttl)
 	k.equal("journal", k.claimOnly(runID(1)).Journal, want)
+}
+
+func claimDamagedHold(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	k.h.Damage(runID(1))
+	k.damaged[runID(1)] = true
+	k.h.Advance(time.Hour)
+	c := k.claimOnly(runID(1))
+	if len(c.Journal) != 0 || c.Hold == nil {
+		k.Fatalf("claimed %+v", c)
+	}
+	closed := h.Closed(holds.Expired, c.Record.Seq+1)
+	k.commit(c.Lease, store.Tx{Status: store.Failed, Hold: &closed, Entries: []journal.New{entry(journal.RunFailed, "damaged")}})
+	k.equal("status", k.view(runID(1)).Status, store.Failed)
+	k.h.Advance(time.Hour)
+	k.claimNone("failed")
 }
 
 func claimDamaged(k *kit) {

@@ -17,6 +17,7 @@ func commitCases() []Case {
 		{"Commit/keeps_every_byte", commitBytes},
 		{"Commit/running_pushes_the_lease", commitPushes},
 		{"Commit/queued_hands_back", commitQueued},
+		{"Commit/running_without_a_lease_is_due_later", commitParked},
 		{"Commit/held_waits_with_its_hold", commitHeld},
 		{"Commit/finished_is_never_due_again", commitFinished},
 		{"Commit/replaces_the_summary_only_when_given", commitSummary},
@@ -93,6 +94,23 @@ func commitQueued(k *kit) {
 	_, err := k.s.Commit(k.ctx, l, running(1))
 	k.refused(err, store.ErrLeaseLost)
 	k.claimOnly(runID(1))
+}
+
+func commitParked(k *kit) {
+	l := k.create(runID(1), ttl).Lease
+	tx := store.Tx{Op: "park", Status: store.Running, Due: time.Hour}
+	for range 2 { // the repeat of the Op is answered alike
+		k.equal("lease", k.commit(l, tx).Lease, store.Lease{})
+	}
+	_, err := k.s.Commit(k.ctx, l, running(1))
+	k.refused(err, store.ErrLeaseLost)
+	k.equal("status", k.view(runID(1)).Status, store.Running)
+	k.h.Advance(time.Hour - k.nearly())
+	k.claimNone("parked")
+	k.h.Advance(k.nearly())
+	if c := k.claimOnly(runID(1)); c.Lapsed {
+		k.Fatalf("a parked run counts as one whose worker died")
+	}
 }
 
 func commitHeld(k *kit) {

@@ -17,6 +17,10 @@ if status == 'completed' or status == 'failed' or status == 'cancelled' then ret
 if status == 'running' or rec[LEASE] ~= '0' then
   redis.call('HSET', KEYS[1], 'cb', rec[CANCEL] or ARGV[6],
     'op', remember(rec[OPS], ARGV[4], '0', rec[EPOCH]))
+  if rec[LEASE] == '0' then -- nobody has it: somebody must look at it now
+    redis.call('ZADD', KEYS[3], NOW, run)
+    wake()
+  end
   return {'ok', '0', STAMP, rec[EPOCH], '0', rec[CANCEL] or ARGV[6]}
 end
 if rec[SEQ] ~= ARGV[5] or (rec[HOLD] or '') ~= ARGV[9] then return {'conflict'} end

@@ -15,7 +15,7 @@ local length = redis.call('LLEN', KEYS[2])
 if not rec[SEQ] then return {length > 0 and 'damaged' or 'lost'} end
 local current = rec[EPOCH] == ARGV[5] and rec[LEASE] ~= '0'
 local again, newest = repeated(run, rec, ARGV[4])
-if again and (current or (newest and status ~= 'running')) then return again end
+if again and (current or (newest and ARGV[7] == '0')) then return again end
 if not current then return {'lost'} end
 local pending, id = rec[HOLD] or '', ARGV[11]
 local there = pending ~= '' and redis.call('EXISTS', BASE .. 'h:' .. pending) == 1
@@ -27,10 +27,10 @@ if not whole and not finished then return {'damaged'} end
 local t = {status = status, epoch = rec[EPOCH], lease = 0, hold = '', summary = ARGV[10], op = ARGV[4], retention = ARGV[9]}
 t.count = append(run, 18)
 if id ~= '' then t.holds = keep(rec[ENV], 11) end
-if status == 'running' then
+if status == 'running' and ARGV[7] ~= '0' then
   t.lease = NOW + ARGV[7]
   t.due = t.lease
-elseif status == 'queued' then
+elseif status == 'running' or status == 'queued' then
   t.due = NOW + ARGV[8]
   if t.due <= NOW then wake() end
 elseif status == 'held' then

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	goruntime "runtime"
+	"runtime/debug"
+	"sync"
+
+	"agentos/runtime/journal"
+	"agentos/runtime/store"
+)
+
+// trips counts what one run asks of the store, without a worker beside it.
+func (b *bench) trips(ctx context.Context) error {
+	for _, name := range []string{redisStore, fileStore} {
+		back, err := newBacking(ctx, name, b.dir, b.fsync)
+		if err != nil {
+			return err
+		}
+		rows, err := countTrips(ctx, back, b)
+		if err := errors.Join(err, back.close()); err != nil {
+			return err
+		}
+		b.out.Trips = append(b.out.Trips, rows...)
+	}
+	return nil
+}
+
+// elsewhere is approve with the decision made by another process than the one
+// that opened the hold.
+const elsewhere = "approve, decided by another process"
+
+func countTrips(ctx context.Context, back *backing, b *bench) (rows []trips, err error) {
+	s, err := back.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	mine, err := newProcess(ctx, s, b.agent, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	other, err := newProcess(ctx, s, b.agent, nil, false)
+	if err != nil {
+		return nil, errors.Join(err, mine.close(ctx))
+	}
+	for _, sc := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{lookup, mine.lookup},
+		{approve, mine.approve},
+		{elsewhere, func(ctx context.Context) error {
+			v, err := mine.start(ctx, approve, store.Held)
+			if err != nil {
+				return err
+			}
+			return other.decide(ctx, v.HoldID)
+		}},
+	} {
+		row, fault := count(ctx, back, s, sc.do)
+		row.Scenario = sc.name
+		rows, err = append(rows, row), errors.Join(err, fault)
+	}
+	return rows, errors.Join(err, mine.close(ctx), other.close(ctx))
+}
+
+// count runs do a number of times and divides what the store saw.
+func count(ctx context.Context, back *backing, s *counted, do func(context.Context) error) (trips, error) {
+	const n = 20
+	row := trips{Store: back.name}
+	// The first run teaches the server its scripts.
+	if err := do(ctx); err != nil {
+		return row, err
+	}
+	if back.server != nil {
+		if err := back.server.client.ConfigResetStat(ctx).Err(); err != nil {
+			return row, err
+		}
+	}
+	operations, requests := s.trips(), s.driverTrips()
+	for range n {
+		if err := do(ctx); err != nil {
+			return row, err
+		}
+	}
+	row.Operations = float64(s.trips()-operations) / n
+	row.Requests = float64(s.driverTrips()-requests) / n
+	if back.server == nil {
+		return row, nil
+	}
+	calls, err := back.server.calls(ctx)
+	if err != nil {
+		return row, err
+	}
+	row.Scripts = float64(calls["evalsha"]+calls["eval"]) / n
+	for name, c := range calls {
+		if name != "config|resetstat" && name != "info" {
+			row.Commands += float64(c) / n
+		}
+	}
+	return row, nil
+}
+
+// samples is how many of the held runs are decided.
+const samples = 200
+
+// held measures what held runs cost.
+func (b *bench) held(ctx context.Context) error {
+	for _, name := range []string{redisStore, fileStore} {
+		row := heldCost{Store: name}
+		back, err := newBacking(ctx, name, b.dir, b.fsync)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(b.decideNone(ctx, &row), b.decideParked(ctx, back, &row), back.close())
+		if err != nil {
+			return err
+		}
+		b.out.Held = append(b.out.Held, row)
+	}
+	return nil
+}
+
+// decideNone times decisions while no other run is held. A second engine decides,
+// which has to read the run, as after a restart.
+func (b *bench) decideNone(ctx context.Context, row *heldCost) error {
+	return b.on(ctx, row.Store, func(_ *backing, p *process) error {
+		other, err := newProcess(ctx, p.store, b.agent, nil, false)
+		if err != nil {
+			return err
+		}
+		var took []int64
+		for i := range samples + warmUp {
+			v, err := p.start(ctx, approve, store.Held)
+			if err != nil {
+				return err
+			}
+			us, err := timeDecide(ctx, other, v.HoldID)
+			if err != nil {
+				return err
+			}
+			if i >= warmUp {
+				took = append(took, us)
+			}
+		}
+		row.DecideNone = spread(took)
+		return other.close(ctx)
+	})
+}
+
+// decideParked leaves runs held, looks at what they cost, and decides some of them
+// in a new process.
+func (b *bench) decideParked(ctx context.Context, back *backing, row *heldCost) error {
+	var sample []string
+	err := b.with(ctx, back, func(p *process) error {
+		// As many as are remembered, so that what follows is per run.
+		if _, err := park(ctx, p, 4*inFlight); err != nil {
+			return err
+		}
+		keys, bytes, err := back.size(ctx)
+		if err != nil {
+			return err
+		}
+		row.GoroutinesBefore, row.HeapBefore, row.RSSBefore, err = footprint()
+		if err != nil {
+			return err
+		}
+		if sample, err = park(ctx, p, b.parked); err != nil {
+			return err
+		}
+		row.GoroutinesAfter, row.HeapAfter, row.RSSAfter, err = footprint()
+		if err != nil || back.server == nil {
+			return err
+		}
+		moreKeys, moreBytes, err := back.size(ctx)
+		row.Bytes, row.Keys = (moreBytes-bytes)/int64(b.parked), float64(moreKeys-keys)/float64(b.parked)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if back.server == nil { // the whole file: nothing else is in it
+		_, bytes, err := back.size(ctx)
+		if err != nil {
+			return err
+		}
+		row.Bytes = bytes / int64(b.parked+4*inFlight)
+	}
+	return b.with(ctx, back, func(p *process) error {
+		var took []int64
+		for i, id := range sample {
+			us, err := timeDecide(ctx, p, id)
+			if err != nil {
+				return err
+			}
+			if i >= min(warmUp, len(sample)/2) {
+				took = append(took, us)
+			}
+		}
+		row.DecideParked = spread(took)
+		return nil
+	})
+}
+
+func timeDecide(ctx context.Context, p *process, holdID string) (us int64, err error) {
+	began := now()
+	err = p.decide(ctx, holdID)
+	return now().Sub(began).Microseconds(), err
+}
+
+// park leaves n runs held and returns some of their holds, taken evenly.
+func park(ctx context.Context, p *process, n int) (sample []string, err error) {
+	every := max(1, n/(samples+warmUp))
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	next := make(chan int)
+	for range inFlight {
+		wg.Go(func() {
+			for i := range next {
+				v, err := p.start(ctx, approve, store.Held)
+				mu.Lock()
+				if err != nil {
+					errs = append(errs, err)
+				} else if i%every == 0 {
+					sample = append(sample, v.HoldID)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return sample, errors.Join(errs...)
+}
+
+// footprint is what this process has after a collection.
+func footprint() (goroutines int, heap, rss int64, err error) {
+	debug.FreeOSMemory()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	pages, err := residentPages()
+	return goruntime.NumGoroutine(), int64(m.HeapAlloc), pages * int64(os.Getpagesize()), err //nolint:gosec // a heap fits
+}
+
+func residentPages() (int64, error) {
+	raw, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	var size, resident int64
+	_, err = fmt.Sscan(string(raw), &size, &resident)
+	return resident, err
+}
+
+// around is how many turns on either side of a turn are looked at; the median is
+// taken, so that a checkpoint of the file in one of them does not count.
+const around = 5
+
+// The turns that are compared.
+const (
+	earlyTurn = 10
+	lateTurn  = 500
+)
+
+// turns measures what a turn writes early and late in one long run.
+func (b *bench) turns(ctx context.Context) error {
+	for _, name := range []string{redisStore, fileStore} {
+		if err := b.on(ctx, name, func(back *backing, p *process) error { return b.longRun(ctx, back, p) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) longRun(ctx context.Context, back *backing, p *process) error {
+	marks := make([]int64, longTurns+1)
+	b.talk.turns.Store(0)
+	b.talk.at = func(turn int) (err error) {
+		marks[turn], err = back.written(ctx)
+		return err
+	}
+	v, err := p.start(ctx, long, store.Completed)
+	if err != nil {
+		return err
+	}
+	entries, err := p.store.Journal(ctx, v.ID, 0)
+	if err != nil {
+		return err
+	}
+	for _, turn := range []int{earlyTurn, lateTurn} {
+		b.out.Turns = append(b.out.Turns, turnBytes{
+			Store: back.name, Turn: turn, Journal: journalBytes(entries, turn), Written: writtenAround(marks, turn),
+		})
+	}
+	return nil
+}
+
+// writtenAround is the median of what the turns around turn wrote: marks[t] was
+// taken when the model was asked for the t-th time.
+func writtenAround(marks []int64, turn int) int64 {
+	var each []int64
+	for t := turn - around; t <= turn+around; t++ {
+		each = append(each, marks[t+1]-marks[t])
+	}
+	return median(each)
+}
+
+// journalBytes is the data of the entries of one turn: from its answer to the next.
+func journalBytes(entries []journal.Entry, turn int) (n int64) {
+	answers := 0
+	for _, e := range entries {
+		if e.Type == journal.ModelAnswered {
+			answers++
+		}
+		if answers == turn {
+			n += int64(len(e.Data))
+		}
+	}
+	return n
+}
