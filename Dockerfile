@@ -6,17 +6,21 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/agentos ./cmd/agentos \
-    && mkdir -p /out/data
+    && mkdir /out/data
 
 FROM gcr.io/distroless/static-debian12:nonroot
 COPY --from=build /out/agentos /usr/local/bin/agentos
+# A new volume takes the owner of the directory it is mounted on.
 COPY --from=build --chown=65532:65532 /out/data /data
 COPY agentos.yaml /agent/agentos.yaml
 WORKDIR /agent
 USER 65532:65532
 ENV AGENTOS_STORE=file:/data/agentos.db
 VOLUME ["/data"]
+# The server listens on the container's loopback address only, so publishing the port
+# reaches nothing: use the network of the host, or of a container beside it.
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/usr/local/bin/agentos", "health"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["/usr/local/bin/agentos", "health"]
+# A stop gives runs AGENTOS_SHUTDOWN_GRACE (20s) to end: docker stop -t 30.
 ENTRYPOINT ["/usr/local/bin/agentos"]
 CMD ["serve", "agentos.yaml"]

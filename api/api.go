@@ -17,7 +17,7 @@ import (
 // Document is the OpenAPI 3.1 document in YAML, as it is in the source tree.
 //
 //go:embed openapi.yaml
-var Document []byte //nolint:gochecknoglobals // embedded, never written
+var Document []byte
 
 // TimeLayout is RFC 3339 in UTC with milliseconds, the precision stores keep.
 const TimeLayout = "2006-01-02T15:04:05.000Z"

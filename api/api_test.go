@@ -96,8 +96,8 @@ func names(t *testing.T, properties json.RawMessage) []string {
 
 // members are the names a struct type encodes, sorted, and those it always writes.
 func members(typ reflect.Type) (all, required []string) {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
+		f := f
 		if f.Anonymous {
 			inner, innerRequired := members(f.Type)
 			all, required = append(all, inner...), append(required, innerRequired...)

@@ -32,6 +32,7 @@ const (
 // backing is where one store keeps its data. It can be opened again and again.
 type backing struct {
 	name   string
+	dir    string
 	path   string  // of the file, "" for Redis
 	server *server // nil for the file
 }
@@ -43,17 +44,19 @@ func newBacking(ctx context.Context, name, dir, fsync string) (*backing, error) 
 		return nil, err
 	}
 	if name == fileStore {
-		return &backing{name: name, path: filepath.Join(dir, "agentos.db")}, nil
+		return &backing{name: name, dir: dir, path: filepath.Join(dir, "agentos.db")}, nil
 	}
 	s, err := startServer(ctx, dir, fsync)
-	return &backing{name: name, server: s}, err
+	return &backing{name: name, dir: dir, server: s}, err
 }
 
+// close ends the server and deletes the data.
 func (b *backing) close() error {
-	if b.server == nil {
-		return nil
+	var err error
+	if b.server != nil {
+		err = b.server.close()
 	}
-	return b.server.close()
+	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
 // open opens the store. trips counts its round trips where the driver does.

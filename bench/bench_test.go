@@ -135,7 +135,7 @@ func TestSpeed(t *testing.T) {
 		t.Fatalf("%d rows, tool %+v", len(b.out.Speed), b.out.Tool)
 	}
 	for _, row := range b.out.Speed {
-		if row.P50 <= 0 || row.P99 < row.P50 || row.Rate <= 0 || row.Low > row.Rate || row.High < row.Rate {
+		if row.P50 <= 0 || row.P99 < row.P50 || row.Rate <= 0 || row.CPU <= 0 || (row.ServerCPU > 0) != (row.System != fileStore) || row.Low > row.Rate || row.High < row.Rate {
 			t.Errorf("row %+v", row)
 		}
 	}

@@ -20,7 +20,7 @@ func (b *bench) trips(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rows, err := countTrips(ctx, back, b)
+		rows, err := b.countTrips(ctx, back)
 		if err := errors.Join(err, back.close()); err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (b *bench) trips(ctx context.Context) error {
 // that opened the hold.
 const elsewhere = "approve, decided by another process"
 
-func countTrips(ctx context.Context, back *backing, b *bench) (rows []trips, err error) {
+func (b *bench) countTrips(ctx context.Context, back *backing) (rows []trips, err error) {
 	s, err := back.open(ctx)
 	if err != nil {
 		return nil, err
@@ -134,21 +134,21 @@ func (b *bench) decideNone(ctx context.Context, row *heldCost) error {
 			return err
 		}
 		var took []int64
-		for i := range samples + warmUp {
-			v, err := p.start(ctx, approve, store.Held)
-			if err != nil {
-				return err
+		for i := 0; i < samples+warmUp && err == nil; i++ {
+			var v store.View
+			var us int64
+			if v, err = p.start(ctx, approve, store.Held); err != nil {
+				break
 			}
-			us, err := timeDecide(ctx, other, v.HoldID)
-			if err != nil {
-				return err
-			}
-			if i >= warmUp {
+			if us, err = timeDecide(ctx, other, v.HoldID); i >= warmUp {
 				took = append(took, us)
 			}
 		}
+		if err = errors.Join(err, other.close(ctx)); err != nil {
+			return err
+		}
 		row.DecideNone = spread(took)
-		return other.close(ctx)
+		return nil
 	})
 }
 

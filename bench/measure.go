@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"agentos/internal/clock"
@@ -96,72 +97,72 @@ func (b *bench) with(ctx context.Context, back *backing, f func(*process) error)
 	return errors.Join(f(p), p.close(ctx), s.Close())
 }
 
-// scenario is one kind of run on one system.
+// scenario is one kind of run on one system, with what the rounds gave.
 type scenario struct {
 	system, name string
-	do           func(context.Context) error
 	p50, p99     []int64
 	rate         []int64
+	cpu, server  []int64
 }
 
 // speed measures every scenario on every system, in rounds, so that outside load
 // falls on all of them.
 func (b *bench) speed(ctx context.Context) error {
-	found := map[string]*scenario{}
-	var order []*scenario
-	add := func(system, name string, do func(context.Context) error) error {
-		sc := found[system+name]
-		if sc == nil {
-			sc = &scenario{system: system, name: name}
-			found[system+name] = sc
-			order = append(order, sc)
+	var all []*scenario
+	for _, name := range []string{lookup, approve} {
+		for _, system := range []string{floorFull, redisStore, fileStore} {
+			all = append(all, &scenario{system: system, name: name})
 		}
-		sc.do = do
-		return b.once(ctx, sc)
 	}
 	for range b.rounds {
-		back, err := newBacking(ctx, redisStore, b.dir, b.fsync)
-		if err != nil {
-			return err
-		}
-		f := newFloor(back.server.client)
-		if err := errors.Join(add(floorFull, lookup, f.lookup), add(floorFull, approve, f.approve), back.close()); err != nil {
-			return err
-		}
-		for _, name := range []string{redisStore, fileStore} {
-			err := b.on(ctx, name, func(_ *backing, p *process) error {
-				return errors.Join(add(name, lookup, p.lookup), add(name, approve, p.approve))
-			})
-			if err != nil {
-				return err
+		for _, sc := range all {
+			if err := b.round(ctx, sc); err != nil {
+				return fmt.Errorf("%s on %s: %w", sc.name, sc.system, err)
 			}
 		}
 	}
-	for _, name := range []string{lookup, approve} {
-		for _, sc := range order {
-			if sc.name == name {
-				b.out.Speed = append(b.out.Speed, sc.result())
-			}
-		}
+	for _, sc := range all {
+		b.out.Speed = append(b.out.Speed, sc.result())
 	}
 	return nil
 }
 
-// once is one round of a scenario.
-func (b *bench) once(ctx context.Context, sc *scenario) error {
-	l, err := sequential(ctx, b.runs, sc.do)
+// round measures a scenario on an empty store. What it wrote is deleted before the
+// next begins: a disk still busy with it would slow that one down.
+func (b *bench) round(ctx context.Context, sc *scenario) error {
+	if sc.system != floorFull {
+		return b.on(ctx, sc.system, func(back *backing, p *process) error {
+			return b.once(ctx, sc, back, map[string]func(context.Context) error{lookup: p.lookup, approve: p.approve}[sc.name])
+		})
+	}
+	back, err := newBacking(ctx, redisStore, b.dir, b.fsync)
 	if err != nil {
 		return err
 	}
-	rate, err := concurrent(ctx, b.duration(), sc.do)
-	sc.p50, sc.p99, sc.rate = append(sc.p50, l.P50), append(sc.p99, l.P99), append(sc.rate, rate)
-	return err
+	f := newFloor(back.server.client)
+	do := map[string]func(context.Context) error{lookup: f.lookup, approve: f.approve}[sc.name]
+	return errors.Join(b.once(ctx, sc, back, do), back.close())
+}
+
+// once is one round of a scenario.
+func (b *bench) once(ctx context.Context, sc *scenario, back *backing, do func(context.Context) error) error {
+	l, err := sequential(ctx, b.runs, do)
+	if err != nil {
+		return err
+	}
+	t, err := concurrent(ctx, b.duration(), back, do)
+	if err != nil {
+		return err
+	}
+	sc.p50, sc.p99 = append(sc.p50, l.P50), append(sc.p99, l.P99)
+	sc.rate, sc.cpu, sc.server = append(sc.rate, t.rate), append(sc.cpu, t.cpu), append(sc.server, t.server)
+	return nil
 }
 
 func (sc *scenario) result() speed {
 	return speed{
 		System: sc.system, Scenario: sc.name, latency: latency{P50: median(sc.p50), P99: median(sc.p99)},
-		Rate: median(sc.rate), Low: slices.Min(sc.rate), High: slices.Max(sc.rate),
+		Rate: median(sc.rate), Low: slices.Min(sc.rate), High: slices.Max(sc.rate), CPU: median(sc.cpu), ServerCPU: median(sc.server),
 	}
 }
 
@@ -183,14 +184,41 @@ func sequential(ctx context.Context, n int, do func(context.Context) error) (lat
 	return spread(took), nil
 }
 
-// concurrent keeps inFlight calls of do going for d and returns how many ended per
-// second. A tenth of d goes before as a warm-up.
-func concurrent(ctx context.Context, d time.Duration, do func(context.Context) error) (int64, error) {
+// throughput is what a measurement with many runs in flight gave: runs per second,
+// and microseconds of processor time for one run here and in redis-server.
+type throughput struct{ rate, cpu, server int64 }
+
+// concurrent keeps inFlight calls of do going for d. A tenth of d goes before as a
+// warm-up.
+func concurrent(ctx context.Context, d time.Duration, back *backing, do func(context.Context) error) (throughput, error) {
 	if _, _, err := loops(ctx, d/10, do); err != nil {
-		return 0, err
+		return throughput{}, err
+	}
+	cpu, server, err := cpuTimes(ctx, back)
+	if err != nil {
+		return throughput{}, err
 	}
 	n, took, err := loops(ctx, d, do)
-	return int64(float64(n) / took.Seconds()), err
+	if err != nil {
+		return throughput{}, err
+	}
+	cpuAfter, serverAfter, err := cpuTimes(ctx, back)
+	return throughput{
+		rate: int64(float64(n) / took.Seconds()), cpu: (cpuAfter - cpu) / max(n, 1), server: (serverAfter - server) / max(n, 1),
+	}, err
+}
+
+// cpuTimes are the microseconds of processor time of this process and of the
+// backing's server so far.
+func cpuTimes(ctx context.Context, back *backing) (here, server int64, err error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, 0, err
+	}
+	if back.server != nil {
+		server, err = back.server.cpu(ctx)
+	}
+	return (u.Utime.Nano() + u.Stime.Nano()) / 1000, server, err
 }
 
 func loops(ctx context.Context, d time.Duration, do func(context.Context) error) (n int64, took time.Duration, err error) {

@@ -86,6 +86,22 @@ func (s *server) info(ctx context.Context, section string) (map[string]int64, er
 	return out, nil
 }
 
+// cpu is the processor time of the server so far, in microseconds.
+func (s *server) cpu(ctx context.Context) (int64, error) {
+	text, err := s.client.Info(ctx, "cpu").Result()
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if n, err := strconv.ParseFloat(value, 64); err == nil && (name == "used_cpu_sys" || name == "used_cpu_user") {
+			sum += n
+		}
+	}
+	return int64(sum * 1e6), nil
+}
+
 // calls reads how often each command was called, those inside scripts included.
 func (s *server) calls(ctx context.Context) (map[string]int64, error) {
 	text, err := s.client.Info(ctx, "commandstats").Result()

@@ -182,9 +182,11 @@ func TestParseIsBounded(t *testing.T) {
 		t.Errorf("deep: %.200v", err)
 	}
 	many := "name: a\n"
+	var manySb185 strings.Builder
 	for range 5000 {
-		many += "x" + strings.Repeat("y", len(many)%7) + ": 1\n"
+		manySb185.WriteString("x" + strings.Repeat("y", len(many)%7) + ": 1\n")
 	}
+	many += manySb185.String()
 	_, err := Parse("a.yaml", []byte(many), "")
 	var all strictyaml.Errors
 	if !errors.As(err, &all) || len(all) != 101 || !strings.Contains(all[100].Message, "more problems") {

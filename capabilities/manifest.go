@@ -60,8 +60,7 @@ type Server struct {
 	// Headers are templates that may hold "${secrets.name}"; Resolve them when
 	// connecting.
 	Headers map[string]string
-	// Tools are the raw names or globs that may enter the tool set; nil means
-	// all. See Admits.
+	// Tools are the raw names or globs that may enter the tool set; nil means all.
 	Tools []string
 	// Rename maps raw names to the names the model sees.
 	Rename map[string]string
@@ -142,18 +141,6 @@ func (s *Server) Argv(agentos string) []string {
 	return argv
 }
 
-// Admits reports whether the tool with this raw name may enter the tool set.
-func (s *Server) Admits(tool string) bool {
-	return s.Tools == nil || matchesAny(s.Tools, s.Alias, tool)
-}
-
-// Reads reports whether the manifest says that the tool has no side effects.
-func (s *Server) Reads(tool string) bool { return matchesAny(s.ReadTools, s.Alias, tool) }
-
-// Idempotent reports whether the manifest says that running the tool again with
-// the same arguments changes nothing.
-func (s *Server) Idempotent(tool string) bool { return matchesAny(s.IdempotentTools, s.Alias, tool) }
-
 // Offers reports whether the loop may use this tool of this server.
 func (l *Loop) Offers(server, tool string) bool {
 	if l.Tools == nil {
@@ -164,17 +151,6 @@ func (l *Loop) Offers(server, tool string) bool {
 			pattern += "/*"
 		}
 		if policy.MatchServerTool(pattern, server, tool) {
-			return true
-		}
-	}
-	return false
-}
-
-// matchesAny reads the lists of one server: its tools may be named raw, slashes
-// included, or with the alias before.
-func matchesAny(patterns []string, server, tool string) bool {
-	for _, p := range patterns {
-		if policy.Match(p, server, tool) {
 			return true
 		}
 	}

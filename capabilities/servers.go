@@ -35,6 +35,7 @@ func (r *reader) server(alias string, v strictyaml.Value) *Server {
 	s.Cwd = r.absolute(r.text(cwd, none))
 	s.URL = r.address(address)
 	s.Headers = r.templates(headers, headerName, "a header name")
+	uniqueHeaders(headers)
 	s.Tools = r.tools(o.Get("tools"))
 	s.Rename = r.rename(o.Get("rename"))
 	s.Required = o.Get("required").Bool(true)
@@ -119,6 +120,18 @@ func (r *reader) templates(v strictyaml.Value, name *regexp.Regexp, want string)
 		out[e.Name] = value
 	}
 	return out
+}
+
+// uniqueHeaders refuses names that differ only in case: for HTTP they are one.
+func uniqueHeaders(v strictyaml.Value) {
+	seen := map[string]bool{}
+	for _, e := range v.Children() {
+		if name := strings.ToLower(e.Key()); seen[name] {
+			e.Problem("the header is set twice; case does not tell headers apart")
+		} else {
+			seen[name] = true
+		}
+	}
 }
 
 func (r *reader) address(v strictyaml.Value) string {

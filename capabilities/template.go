@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"agentos/internal/rawjson"
@@ -166,12 +167,7 @@ func holdsText(types json.RawMessage) bool {
 	if json.Unmarshal(types, &many) != nil {
 		return false
 	}
-	for _, t := range many {
-		if t == "string" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(many, "string")
 }
 
 // clip bounds what a message repeats of the file.

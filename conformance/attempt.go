@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -257,17 +258,16 @@ func (a *attempt) settle(ctx context.Context) error {
 // maxUnknown bounds the holds about unknown outcomes in one run.
 const maxUnknown = 20
 
-// disturbed reports whether a fault was played on the run so far.
-func (a *attempt) disturbed() bool {
-	if a.fired || a.v.armed != nil {
+// disturbed reports whether a fault is played on the run that can leave the
+// outcome of a call unknown.
+func (a *attempt) disturbed() bool { return a.ordered(FaultKill) || a.ordered(FaultDrop) }
+
+// ordered reports whether the fault is armed from the beginning or in a step.
+func (a *attempt) ordered(kind FaultKind) bool {
+	if a.v.armed != nil && a.v.armed.Kind == kind {
 		return true
 	}
-	for _, s := range a.c.Steps {
-		if s.Fault.Kind == FaultKill || s.Fault.Kind == FaultDrop {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.c.Steps, func(s Step) bool { return s.Fault.Kind == kind })
 }
 
 func (a *attempt) wait(ctx context.Context) error {

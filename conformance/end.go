@@ -21,7 +21,7 @@ func (a *attempt) end(ctx context.Context) error {
 	if a.run.Status == api.RunFailed {
 		a.failure(ctx)
 	}
-	if a.killed() {
+	if a.ordered(FaultKill) {
 		if err := a.check(CheckFault, a.fired, a.v.title, "the run never came to that point"); err != nil {
 			return err
 		}
@@ -30,19 +30,6 @@ func (a *attempt) end(ctx context.Context) error {
 		return err
 	}
 	return a.histories()
-}
-
-// killed reports whether a kill was ordered.
-func (a *attempt) killed() bool {
-	if a.v.armed != nil {
-		return a.v.armed.Kind == FaultKill
-	}
-	for _, s := range a.c.Steps {
-		if s.Fault.Kind == FaultKill {
-			return true
-		}
-	}
-	return false
 }
 
 // ended checks the final status.

@@ -54,14 +54,20 @@ func (k *kit) killEverywhere(ctx context.Context, c Case) error {
 	return nil
 }
 
-// numbered tells repeated points apart: the second is "after:call.finished#2".
+// numbered names each passage so that killAt finds it again: the second that
+// passes the point is "after:call.finished#2". A commit of several entries counts
+// for a point that names one of them.
 func numbered(points []string) []string {
-	seen := map[string]int{}
 	out := make([]string, len(points))
 	for i, p := range points {
-		seen[p]++
+		n := 0
+		for _, earlier := range points[:i+1] {
+			if passes(earlier, p) {
+				n++
+			}
+		}
 		out[i] = p
-		if n := seen[p]; n > 1 {
+		if n > 1 {
 			out[i] += "#" + strconv.Itoa(n)
 		}
 	}

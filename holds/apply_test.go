@@ -69,9 +69,11 @@ func TestApplyRefuses(t *testing.T) {
 			}
 			p := problem.From(err)
 			text := p.Message
+			var textSb72 strings.Builder
 			for _, d := range p.Details {
-				text += " " + d.Path + " " + d.Message
+				textSb72.WriteString(" " + d.Path + " " + d.Message)
 			}
+			text += textSb72.String()
 			if !strings.Contains(text, c.want) {
 				t.Errorf("error %q does not tell %q", text, c.want)
 			}

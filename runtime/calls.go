@@ -99,9 +99,7 @@ func (w *run) launch(ctx context.Context, calls []ready) <-chan ended {
 	slots := make(chan struct{}, maxParallel)
 	var wg sync.WaitGroup
 	for _, r := range calls {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			began := w.e.cfg.Clock.Now()
@@ -110,7 +108,7 @@ func (w *run) launch(ctx context.Context, calls []ready) <-chan ended {
 				IdempotencyKey: r.call.Started.IdempotencyKey, Effect: r.tool.Effect,
 			})
 			ends <- ended{call: r.call, result: res, took: w.e.cfg.Clock.Now().Sub(began)}
-		}()
+		})
 	}
 	go func() {
 		wg.Wait()

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +41,8 @@ type crashPlan struct {
 	Store, Dir string
 	// Point is where the child dies: a store.Point, or "during:model".
 	Point string
+	// Stop makes the child stop there, to be continued, instead of dying.
+	Stop bool
 	// Scene chooses the calls the model asks for.
 	Scene string
 	// Loop is the end of the manifest.
@@ -77,7 +81,19 @@ func crashChild() error {
 	if err := json.Unmarshal([]byte(os.Getenv(envCrash)), &p); err != nil {
 		return err
 	}
-	die := func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }
+	die := func() {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	if p.Stop {
+		// Sent to this very thread, the signal stops the process before the call
+		// returns; sent to the process, some time later.
+		die = sync.OnceFunc(func() {
+			goruntime.LockOSThread()
+			defer goruntime.UnlockOSThread()
+			_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), syscall.SIGSTOP)
+		})
+	}
 	ctx := context.Background()
 	real, err := openCrashStore(ctx, p.Store, clock.System{})
 	if err != nil {
@@ -103,6 +119,7 @@ func crashChild() error {
 	if err != nil {
 		return err
 	}
+	go func() { _ = e.Work(ctx) }()
 	v, err := e.Start(ctx, crashStart())
 	if err != nil {
 		return err
@@ -145,6 +162,26 @@ func newEngine(ctx context.Context, s store.Store, p gateway.Provider, a *runtim
 	})
 }
 
+// die runs a child until it kills itself.
+func die(t *testing.T, p crashPlan) {
+	t.Helper()
+	raw, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), envCrash+"="+string(raw))
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the child did not die of SIGKILL at %s: %v\n%s", p.Point, err, out)
+	}
+}
+
 // crash runs a child until it kills itself and returns a fresh process on what it
 // left.
 func crash(t *testing.T, url string, p crashPlan) *rig {
@@ -154,23 +191,11 @@ func crash(t *testing.T, url string, p crashPlan) *rig {
 		url = "file:" + filepath.Join(p.Dir, "agentos.db")
 	}
 	p.Store = url
-	raw, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), envCrash+"="+string(raw))
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("the child did not die of SIGKILL at %s: %v\n%s", p.Point, err, out)
-	}
+	die(t, p)
 	r := newRig(t, p.Loop, crashModel(p.Scene))
-	r.dir, r.ledger, r.lease, r.url = p.Dir, filepath.Join(p.Dir, "ledger"), crashLease, url
+	// The dead process's lease ends soon; the one of this process must outlast a
+	// busy machine.
+	r.dir, r.ledger, r.lease, r.url = p.Dir, filepath.Join(p.Dir, "ledger"), 10*time.Second, url
 	return r.up()
 }
 
@@ -196,16 +221,26 @@ func TestCrashTable(t *testing.T) {
 			}
 		}},
 		{name: "before the answer is written", plan: crashPlan{Point: "before:model.answered+call.started", Scene: "once"}, tool: once, before: 1, after: 1},
-		{name: "answered, not started", plan: crashPlan{Point: "before:call.finished+call.started", Scene: "two", Loop: "      parallel_calls: false\n"}, tool: once,
-			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Skip}}, before: 1, after: 2},
-		{name: "started, once, before the call", plan: crashPlan{Point: "after:model.answered+call.started", Scene: "once"}, tool: once,
-			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Retry}}, before: 0, after: 1},
-		{name: "started, once, after the effect, retry", plan: crashPlan{Point: "before:call.finished", Scene: "once"}, tool: once,
-			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Retry}}, before: 1, after: 2},
-		{name: "started, once, after the effect, skip", plan: crashPlan{Point: "before:call.finished", Scene: "once"}, tool: once,
-			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Skip}}, before: 1, after: 1},
-		{name: "started, once, after the effect, ran", plan: crashPlan{Point: "before:call.finished", Scene: "once"}, tool: once,
-			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Ran, Data: json.RawMessage(`"it ran"`)}}, before: 1, after: 1},
+		{
+			name: "answered, not started", plan: crashPlan{Point: "before:call.finished+call.started", Scene: "two", Loop: "      parallel_calls: false\n"}, tool: once,
+			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Skip}}, before: 1, after: 2,
+		},
+		{
+			name: "started, once, before the call", plan: crashPlan{Point: "after:model.answered+call.started", Scene: "once"}, tool: once,
+			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Retry}}, before: 0, after: 1,
+		},
+		{
+			name: "started, once, after the effect, retry", plan: crashPlan{Point: "before:call.finished", Scene: "once"}, tool: once,
+			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Retry}}, before: 1, after: 2,
+		},
+		{
+			name: "started, once, after the effect, skip", plan: crashPlan{Point: "before:call.finished", Scene: "once"}, tool: once,
+			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Skip}}, before: 1, after: 1,
+		},
+		{
+			name: "started, once, after the effect, ran", plan: crashPlan{Point: "before:call.finished", Scene: "once"}, tool: once,
+			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Ran, Data: json.RawMessage(`"it ran"`)}}, before: 1, after: 1,
+		},
 		{name: "started, read, before the call", plan: crashPlan{Point: "after:model.answered+call.started", Scene: "read"}, tool: read, before: 1, after: 1},
 		{name: "started, read, after the effect", plan: crashPlan{Point: "before:call.finished", Scene: "read"}, tool: read, before: 2, after: 2, more: func(r *rig, _ store.View) {
 			l := toolserver.Ledger(r.t, r.ledger)
@@ -215,16 +250,24 @@ func TestCrashTable(t *testing.T) {
 		}},
 		{name: "finished", plan: crashPlan{Point: "after:call.finished", Scene: "once"}, tool: once, before: 1, after: 1},
 		{name: "before the end is written", plan: crashPlan{Point: "before:model.answered+run.completed", Scene: "once"}, tool: once, before: 1, after: 1},
-		{name: "before the hold is written", plan: crashPlan{Point: "before:model.answered+hold.opened", Scene: "gated", Loop: usual}, tool: "cancel_order",
-			held: holds.ToolCall, decide: []holds.ItemDecision{approve("call_1")}, before: 0, after: 1},
-		{name: "held", plan: crashPlan{Point: "after:model.answered+hold.opened", Scene: "gated", Loop: usual}, tool: "cancel_order",
-			held: holds.ToolCall, decide: []holds.ItemDecision{approve("call_1")}, before: 0, after: 1},
-		{name: "before the decision commit", plan: crashPlan{Point: "before:hold.decided+hold.closed", Scene: "gated", Loop: usual}, tool: "cancel_order",
-			held: holds.ToolCall, decide: []holds.ItemDecision{approve("call_1")}, before: 0, after: 1},
+		{
+			name: "before the hold is written", plan: crashPlan{Point: "before:model.answered+hold.opened", Scene: "gated", Loop: usual}, tool: "cancel_order",
+			held: holds.ToolCall, decide: []holds.ItemDecision{approve("call_1")}, before: 0, after: 1,
+		},
+		{
+			name: "held", plan: crashPlan{Point: "after:model.answered+hold.opened", Scene: "gated", Loop: usual}, tool: "cancel_order",
+			held: holds.ToolCall, decide: []holds.ItemDecision{approve("call_1")}, before: 0, after: 1,
+		},
+		{
+			name: "before the decision commit", plan: crashPlan{Point: "before:hold.decided+hold.closed", Scene: "gated", Loop: usual}, tool: "cancel_order",
+			held: holds.ToolCall, decide: []holds.ItemDecision{approve("call_1")}, before: 0, after: 1,
+		},
 		{name: "after the decision commit", plan: crashPlan{Point: "after:hold.decided+hold.closed", Scene: "gated", Loop: usual}, tool: "cancel_order", before: 1, after: 1},
 		{name: "decided, before the start is written", plan: crashPlan{Point: "before:call.started", Scene: "gated", Loop: usual}, tool: "cancel_order", before: 1, after: 1},
-		{name: "decided and started", plan: crashPlan{Point: "after:call.started", Scene: "gated", Loop: usual}, tool: "cancel_order",
-			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Retry}}, before: 0, after: 1},
+		{
+			name: "decided and started", plan: crashPlan{Point: "after:call.started", Scene: "gated", Loop: usual}, tool: "cancel_order",
+			held: holds.OutcomeUnknown, decide: []holds.ItemDecision{{ID: "call_1", Action: holds.Retry}}, before: 0, after: 1,
+		},
 	}
 	for _, kind := range []string{"file", "redis"} {
 		t.Run(kind, func(t *testing.T) {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"agentos/holds"
@@ -36,10 +37,15 @@ func (e *Engine) tryDecide(ctx context.Context, env, holdID string, post holds.P
 	}
 	now := e.cfg.Clock.Now().Add(s.ahead)
 	next, changed, err := holds.Apply(s.hold, post, now.UTC().Truncate(time.Millisecond))
-	if err != nil || !changed {
-		return s.hold, err
+	if err == nil && changed {
+		err = e.checkEdits(s, post)
 	}
-	if err := e.checkEdits(s, post); err != nil {
+	if err != nil && s.state != nil {
+		// The memory of the hold may be old; only what the store says goes out as
+		// the hold as it stands. It is forgotten now, so the store is read next.
+		return s.hold, fmt.Errorf("%w: %w", store.ErrConflict, err)
+	}
+	if err != nil || !changed {
 		return s.hold, err
 	}
 	entries, err := decisionEntries(s.hold, next, post.By)

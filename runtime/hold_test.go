@@ -61,9 +61,7 @@ func TestRacingDecisions(t *testing.T) {
 	var mu sync.Mutex
 	won := map[holds.Action]int{}
 	for i := range 16 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			d := holds.ItemDecision{ID: "call_1", Action: holds.Approve}
 			if i%2 == 1 {
 				d.Action = holds.Reject
@@ -79,7 +77,7 @@ func TestRacingDecisions(t *testing.T) {
 			case h.Items[0].Decision == nil || h.Items[0].Decision.Action == d.Action:
 				t.Errorf("the loser does not see the winner: %+v", h.Items[0].Decision)
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	v = r.wait(v.ID)

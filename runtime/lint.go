@@ -34,7 +34,7 @@ func (a *Agent) Misleading() *problem.Error {
 		calls, names := a.offered(a.toolSet(c.Loop))
 		for _, r := range a.rules(c.Loop) {
 			if text, near := policy.NearMiss(r, calls, names); near {
-				faults = append(faults, problem.Detail{Path: "capabilities." + c.Name + ": rule " + r.ID, Message: text})
+				faults = append(faults, problem.Detail{Path: "capabilities." + c.Name, Message: text})
 			}
 		}
 	}
@@ -51,7 +51,8 @@ func (a *Agent) Misleading() *problem.Error {
 }
 
 // Idle returns what an operator should know about rules that match no tool that
-// is offered now. While a server is away its rules are not judged.
+// is offered now, and that Misleading does not report. While a server is away its
+// rules are not judged.
 func (a *Agent) Idle() []string {
 	if slices.ContainsFunc(a.MCP.Status(), func(s mcp.Status) bool { return s.Status != mcp.Connected }) {
 		return nil
@@ -61,8 +62,11 @@ func (a *Agent) Idle() []string {
 		if c.Loop == nil {
 			continue
 		}
-		calls, _ := a.offered(a.toolSet(c.Loop))
+		calls, names := a.offered(a.toolSet(c.Loop))
 		for _, r := range policy.Unmatched(a.rules(c.Loop), calls) {
+			if _, near := policy.NearMiss(r, calls, names); near {
+				continue
+			}
 			out = append(out, "agent "+a.Manifest.Name+", capability "+c.Name+": rule "+r.ID+" matches no tool that a server offers")
 		}
 	}

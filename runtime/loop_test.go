@@ -261,10 +261,10 @@ func TestApprovedIsWhatRuns(t *testing.T) {
 func TestEdit(t *testing.T) {
 	const proposed = `{"order_id":"A-1","reason":"x"}`
 	r := newRig(t, usual, func(n int, body json.RawMessage) (string, error) {
-		switch {
-		case n == 1:
+		switch n {
+		case 1:
 			return asks(call{"a", "cancel_order", proposed}), nil
-		case n == 2:
+		case 2:
 			if !strings.Contains(string(body), "A-9") || !strings.Contains(string(body), "reviewer changed") {
 				t.Errorf("the model is not told of the edit: %s", body)
 			}

@@ -29,8 +29,10 @@ const maxParks = 24
 // it asks for. What was buffered is written first: a tool's result is durable
 // before the model is asked about it.
 func (w *run) turn(ctx context.Context) (Outcome, error) {
-	if err := w.flush(store.Tx{Status: store.Running}); err != nil {
-		return abandoned, err
+	if w.progressed() {
+		if err := w.flush(store.Tx{Status: store.Running}); err != nil {
+			return abandoned, err
+		}
 	}
 	loop := w.capability.Loop
 	if len(w.state.Answers) >= loop.MaxTurns {
@@ -60,6 +62,14 @@ func (w *run) turn(ctx context.Context) (Outcome, error) {
 		return w.modelFailed(ctx, err)
 	}
 	return w.answered(reply, tools)
+}
+
+// progressed reports whether anything is buffered but the mark of a recovery. That
+// mark alone is not written before the model is called: it would count as
+// progress, and a run whose model call kills its workers would be taken over for
+// ever.
+func (w *run) progressed() bool {
+	return slices.ContainsFunc(w.buffer, func(n journal.New) bool { return n.Type != journal.RunRecovered })
 }
 
 // modelFailed decides what an error of the gateway means for the run.

@@ -70,9 +70,11 @@ func path(env string, segments ...string) []string {
 // that is no success is turned into an *Error.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	address := c.base
+	var addressSb73 strings.Builder
 	for _, s := range r.path {
-		address += "/" + url.PathEscape(s)
+		addressSb73.WriteString("/" + url.PathEscape(s))
 	}
+	address += addressSb73.String()
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
@@ -147,9 +149,11 @@ type Error struct {
 // Error returns code, message and details.
 func (e *Error) Error() string {
 	text := e.Problem.Error()
+	var textSb150 strings.Builder
 	for _, d := range e.Problem.Details {
-		text += "; " + d.Path + " " + d.Message
+		textSb150.WriteString("; " + d.Path + " " + d.Message)
 	}
+	text += textSb150.String()
 	return text
 }
 

@@ -237,11 +237,15 @@ func (r *rig) provokeGateway() {
 // provokeStore asks for everything while the store is away, damaged and broken.
 func (r *rig) provokeStore(held api.Run) {
 	reads := []call{
-		{method: "GET", path: home + "/runs"}, {method: "GET", path: home + "/runs/%RUN"},
-		{method: "GET", path: home + "/runs/%RUN/events"}, {method: "GET", path: home + "/runs/%RUN/trajectory"},
-		{method: "GET", path: home + "/holds"}, {method: "GET", path: home + "/holds/%HOLD"},
+		{method: "GET", path: home + "/runs"},
+		{method: "GET", path: home + "/runs/%RUN"},
+		{method: "GET", path: home + "/runs/%RUN/events"},
+		{method: "GET", path: home + "/runs/%RUN/trajectory"},
+		{method: "GET", path: home + "/holds"},
+		{method: "GET", path: home + "/holds/%HOLD"},
 		{method: "POST", path: home + "/holds/%HOLD/decisions", body: okDecide},
-		{method: "POST", path: home + "/runs/%RUN/cancel"}, {method: "POST", path: runsPath, body: ok},
+		{method: "POST", path: home + "/runs/%RUN/cancel"},
+		{method: "POST", path: runsPath, body: ok},
 	}
 	r.store.set(fmt.Errorf("dial redis.internal:6379: %w", store.ErrUnavailable))
 	for _, c := range reads {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -94,14 +95,14 @@ func (f *faultyStore) set(err error) {
 	f.fault.Store(&err)
 }
 
-var errPanic = fmt.Errorf("panic")
+var errPanic = errors.New("panic")
 
 func (f *faultyStore) check() error {
 	p := f.fault.Load()
 	switch {
 	case p == nil:
 		return nil
-	case *p == errPanic:
+	case errors.Is(*p, errPanic):
 		panic("the store fell over: secret-cause")
 	}
 	return *p

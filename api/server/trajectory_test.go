@@ -115,8 +115,8 @@ func TestTrajectoryOfACrash(t *testing.T) {
 			}},
 		}},
 		Holds: []api.HoldEvent{
-			{HoldID: "h_1_1", Kind: "tool_call", Intent: "Run it.", Items: []string{"call_1"}, OpenedAt: at(4), ClosedAt: ptr(at(6)), Why: "decided"},
-			{HoldID: "h_1_2", Kind: "outcome_unknown", Intent: "Run it.", Items: []string{"call_1"}, OpenedAt: at(9), ClosedAt: ptr(at(11)), Why: "decided"},
+			{HoldID: "h_1_1", Kind: "tool_call", Intent: "Run it.", Items: []string{"call_1"}, OpenedAt: at(4), ClosedAt: new(at(6)), Why: "decided"},
+			{HoldID: "h_1_2", Kind: "outcome_unknown", Intent: "Run it.", Items: []string{"call_1"}, OpenedAt: at(9), ClosedAt: new(at(11)), Why: "decided"},
 		},
 		Recoveries: []api.Recovery{{At: at(8), Worker: "w2", Epoch: 3, Unfinished: []string{"call_1"}}},
 		Totals: api.Totals{
@@ -132,7 +132,8 @@ func TestTrajectoryOfACrash(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // Every prefix of a journal has a trajectory: it is asked for while a run goes on.
 func TestTrajectoryOfEveryPrefix(t *testing.T) {

@@ -18,7 +18,7 @@ func healthCommand(out stdio, env lookup) *cobra.Command {
 		Use:     "health",
 		Short:   "Ask a server on this machine whether it is ready",
 		Example: "  agentos health",
-		Args:    cobra.NoArgs,
+		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := context.WithTimeout(cmd.Context(), 3*time.Second)
 			defer stop()

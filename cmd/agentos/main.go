@@ -91,9 +91,13 @@ func execute(ctx context.Context, io stdio, env lookup, args []string) int {
 type usageError struct{ error }
 
 func printProblem(w io.Writer, p *problem.Error) {
-	fmt.Fprintf(w, "agentos: %s (%s)\n", p.Message, p.Code)
+	fmt.Fprintf(w, "agentos: %s (%s)\n", visible(p.Message), p.Code)
 	for _, d := range p.Details {
-		fmt.Fprintf(w, "  %s: %s\n", d.Path, d.Message)
+		path := d.Path
+		if path == "" {
+			path = "/"
+		}
+		fmt.Fprintf(w, "  %s: %s\n", visible(path), visible(d.Message))
 	}
 }
 
@@ -124,6 +128,10 @@ func rootCommand(io stdio, env lookup) *cobra.Command {
 		healthCommand(io, env),
 		versionCommand(io),
 		exampleOrdersCommand(io),
+		conformanceCommand(io, env),
+		mockModelCommand(io),
+		kitServerCommand(io, env),
+		kitMCPCommand(io),
 	)
 	return root
 }

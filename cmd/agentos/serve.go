@@ -133,6 +133,9 @@ func serve(ctx context.Context, s settings, out stdio, env lookup, manifests []s
 		return errors.Join(err, listener.Close())
 	}
 	p.greet(out.err, listener.Addr())
+	if h.listening != nil {
+		h.listening(listener.Addr())
+	}
 	worked := make(chan error, 1)
 	go func() { worked <- p.engine.Work(ctx) }()
 	err = srv.Serve(ctx, listener)

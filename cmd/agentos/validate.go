@@ -206,17 +206,12 @@ func named(a *capabilities.Agent, c *capabilities.Capability, e mcp.Excluded) bo
 
 // rules reports rules that protect nothing.
 func (r *report) rules(a *runtime.Agent) {
-	idle := a.Idle()
 	if misleading := a.Misleading(); misleading != nil {
 		for _, d := range misleading.Details {
-			path, _, _ := strings.Cut(d.Path, ": ") // the message names the rule
-			r.add(path, "%s", d.Message)
-			// The same rule matches no tool; once is enough.
-			same := strings.TrimPrefix(d.Path, "capabilities.") + " matches no tool"
-			idle = slices.DeleteFunc(idle, func(text string) bool { return strings.Contains(text, "capability "+same) })
+			r.add(d.Path, "%s", d.Message)
 		}
 	}
-	for _, text := range idle {
+	for _, text := range a.Idle() {
 		r.add("", "%s", text)
 	}
 }

@@ -31,7 +31,7 @@ func versionCommand(io stdio) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  agentos version",
-		Args:    cobra.NoArgs,
+		Args:    takes(),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(io.out, "agentos", version())
 			return err
@@ -46,7 +46,7 @@ func exampleOrdersCommand(io stdio) *cobra.Command {
 		Use:     "example-orders",
 		Short:   "Serve the example's orders over MCP on stdin and stdout",
 		Example: "  agentos example-orders",
-		Args:    cobra.NoArgs,
+		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return orders.Serve(cmd.Context(), version(), io.in, io.out, io.err)
 		},

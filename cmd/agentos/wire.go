@@ -67,6 +67,8 @@ type hooks struct {
 	provider func(gateway.Provider) gateway.Provider
 	manifest func(*capabilities.Agent)
 	lease    time.Duration
+	// listening is told the address before the first request is answered.
+	listening func(net.Addr)
 }
 
 // assemble builds an engine for the manifests. ctx is the life of everything it

@@ -57,7 +57,8 @@ func message(role, content string) json.RawMessage {
 func toolMessage(id, content string) json.RawMessage {
 	return rawjson.Object([]rawjson.Field{
 		{Name: "role", Value: rawjson.Quote("tool")},
-		{Name: "tool_call_id", Value: rawjson.Quote(id)}, {Name: "content", Value: rawjson.Quote(content)},
+		{Name: "tool_call_id", Value: rawjson.Quote(id)},
+		{Name: "content", Value: rawjson.Quote(content)},
 	})
 }
 
@@ -198,8 +199,10 @@ func TestConversations(t *testing.T) {
 	}{
 		"results are answered": {"call:a call:b", []said{{Calls: []string{"call_1 a {}", "call_2 b {}"}}, {Content: "result of a\nresult of b"}}},
 		"steps": {`call:a {"x":1} then call:b say:wait then call:c call:d then say:done`, []said{
-			{Calls: []string{`call_1 a {"x":1}`}}, {Content: "wait", Calls: []string{"call_2 b {}"}},
-			{Calls: []string{"call_3 c {}", "call_4 d {}"}}, {Content: "done"},
+			{Calls: []string{`call_1 a {"x":1}`}},
+			{Content: "wait", Calls: []string{"call_2 b {}"}},
+			{Calls: []string{"call_3 c {}", "call_4 d {}"}},
+			{Content: "done"},
 		}},
 		"slow step answers results": {"call:a\nthen\nslow:1ms", []said{{Calls: []string{"call_1 a {}"}}, {Content: "result of a"}}},
 	}
@@ -440,7 +443,7 @@ func TestNewRefuses(t *testing.T) {
 func FuzzDirectives(f *testing.F) {
 	for _, seed := range []string{
 		"hello", `call:a {"x":1} then call:b`, "say:x then say:y", `raw:{"role":"assistant","content":"x"}`, "fail:503", "slow:1s x",
-		`{"m":"call:a {\"b\":1}"}`, "call:a{", "Please cancel order A-1, twice.", "then call:a then then say:b",
+		`{"m":"call:a {\"b\":1}"}`, "call:a{", "Please cancel order A-1, twice.", "then call:a then say:b",
 	} {
 		f.Add(seed)
 	}

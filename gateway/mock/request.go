@@ -173,9 +173,9 @@ func (r request) results() []string {
 
 // lastUser is the text of the last user message, or "".
 func (r request) lastUser() string {
-	for i := len(r.messages) - 1; i >= 0; i-- {
-		if r.messages[i].role == "user" {
-			return r.messages[i].text
+	for _, v := range slices.Backward(r.messages) {
+		if v.role == "user" {
+			return v.text
 		}
 	}
 	return ""

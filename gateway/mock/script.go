@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -167,15 +168,15 @@ func takeJSON(text string) (value json.RawMessage, rest, fault string) {
 // many of them the history shows as done. A user message without directives does
 // not end a script: the engine adds such messages to correct an answer.
 func (r *request) script() (steps []step, done int, refused *refusal) {
-	for i := len(r.messages) - 1; i >= 0; i-- {
-		if m := r.messages[i]; m.role == "assistant" {
+	for _, v := range slices.Backward(r.messages) {
+		if m := v; m.role == "assistant" {
 			done++
 			r.callsSoFar += len(m.calls)
 			continue
 		} else if m.role != "user" {
 			continue
 		}
-		steps, refused = parseScript(scriptText(r.messages[i].text))
+		steps, refused = parseScript(scriptText(v.text))
 		if refused != nil || len(steps) > 0 {
 			return steps, done, refused
 		}

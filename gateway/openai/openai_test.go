@@ -258,17 +258,17 @@ func TestKeyNeverShown(t *testing.T) {
 	echo := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/401/chat/completions":
-			w.WriteHeader(401)
+			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = io.WriteString(w, `{"error":{"message":"bad key `+key+`"}}`)
 		case "/400/chat/completions":
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, "<html>bad request: ")
 			_ = r.Header.Write(w)
 		case "/200/chat/completions":
 			_, _ = io.WriteString(w, "<html>bad gateway: ")
 			_ = r.Header.Write(w)
 		case "/500/chat/completions":
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, "bad luck "+encoded)
 		}
 	})

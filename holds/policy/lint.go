@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -19,12 +20,7 @@ func Unmatched(rules []Rule, offered []Call) []Rule {
 }
 
 func (r Rule) matchesAny(offered []Call) bool {
-	for _, c := range offered {
-		if r.matches(c) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(offered, r.matches)
 }
 
 // NearMiss reports whether rule reads like protection of an offered tool but is

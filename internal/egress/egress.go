@@ -316,8 +316,7 @@ func (p *Policy) record(host string, port uint16, err error) {
 }
 
 func reason(err error) string {
-	var pe *problem.Error
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*problem.Error](err); ok {
 		return pe.Message
 	}
 	return err.Error()

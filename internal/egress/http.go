@@ -85,8 +85,7 @@ func (p *Policy) checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	if !sameOrigin(req.URL, first.URL) {
 		if err := p.checkURL(req.URL); err != nil {
-			var pe *problem.Error
-			if errors.As(err, &pe) {
+			if pe, ok := errors.AsType[*problem.Error](err); ok {
 				return problem.Wrap(refuse("not listed"), pe.Code, "HTTP %d redirects to %q: %s", status, req.URL.Redacted(), pe.Message)
 			}
 			return err

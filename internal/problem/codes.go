@@ -1,59 +1,104 @@
 package problem
 
+// The comment of each code is its line in docs/errors.md; a test of
+// internal/archtest keeps the two together.
+
 // Codes of failed requests.
 const (
-	Internal            Code = "internal"
-	InvalidRequest      Code = "invalid_request"
-	InvalidJSON         Code = "invalid_json"
-	UnsupportedMedia    Code = "unsupported_media_type"
-	BodyTooLarge        Code = "body_too_large"
-	InvalidInput        Code = "invalid_input"
-	InvalidDecision     Code = "invalid_decision"
-	InvalidEdit         Code = "invalid_edit"
-	EditDenied          Code = "edit_denied"
+	// Internal: A fault of the server itself; its log has the cause.
+	Internal Code = "internal"
+	// InvalidRequest: A parameter or header is unknown or out of bounds; details name each.
+	InvalidRequest Code = "invalid_request"
+	// InvalidJSON: The body is not JSON as this API reads it: UTF-8, no duplicate names.
+	InvalidJSON Code = "invalid_json"
+	// InvalidBody: The body is JSON but not of the documented shape; details hold the paths.
+	InvalidBody Code = "invalid_body"
+	// UnsupportedMedia: The body is not sent as application/json in UTF-8, uncompressed.
+	UnsupportedMedia Code = "unsupported_media_type"
+	// BodyTooLarge: The body is longer than the server takes (1 MiB).
+	BodyTooLarge Code = "body_too_large"
+	// InvalidInput: The input does not fit the capability's schema; details hold the paths.
+	InvalidInput Code = "invalid_input"
+	// InvalidDecision: An item, an action or its data does not fit the hold; nothing was applied.
+	InvalidDecision Code = "invalid_decision"
+	// InvalidEdit: Edited arguments do not fit the tool's schema; the hold stays open.
+	InvalidEdit Code = "invalid_edit"
+	// EditDenied: Policy denies the tool whose arguments were edited; the hold stays open.
+	EditDenied Code = "edit_denied"
+	// IdempotencyConflict: The Idempotency-Key was used for another request.
 	IdempotencyConflict Code = "idempotency_conflict"
-	EnvNotFound         Code = "env_not_found"
-	AgentNotFound       Code = "agent_not_found"
-	CapabilityNotFound  Code = "capability_not_found"
-	RunNotFound         Code = "run_not_found"
-	HoldNotFound        Code = "hold_not_found"
-	KeyNotFound         Code = "key_not_found"
-	RouteNotFound       Code = "route_not_found"
-	MethodNotAllowed    Code = "method_not_allowed"
-	HoldDecided         Code = "hold_decided"
-	HoldExpired         Code = "hold_expired"
-	HoldCancelled       Code = "hold_cancelled"
-	HoldStale           Code = "hold_stale"
-	RunFinished         Code = "run_finished"
-	ForbiddenOrigin     Code = "forbidden_origin"
-	MisdirectedHost     Code = "misdirected_host"
-	Unauthorized        Code = "unauthorized"
-	Forbidden           Code = "forbidden"
-	Overloaded          Code = "overloaded"
-	StoreUnavailable    Code = "store_unavailable"
+	// EnvNotFound: The server has no such environment.
+	EnvNotFound Code = "env_not_found"
+	// AgentNotFound: The server has no such agent; the message lists those it has.
+	AgentNotFound Code = "agent_not_found"
+	// CapabilityNotFound: The agent has no such capability, or one without a loop.
+	CapabilityNotFound Code = "capability_not_found"
+	// RunNotFound: The environment has no such run, or its retention is over.
+	RunNotFound Code = "run_not_found"
+	// HoldNotFound: The environment has no such hold, or the retention of its run is over.
+	HoldNotFound Code = "hold_not_found"
+	// KeyNotFound: Reserved: there is no such key.
+	KeyNotFound Code = "key_not_found"
+	// RouteNotFound: The API has no such path.
+	RouteNotFound Code = "route_not_found"
+	// MethodNotAllowed: The path does not take this method.
+	MethodNotAllowed Code = "method_not_allowed"
+	// HoldDecided: The hold or the item was decided otherwise before; the hold comes with the error.
+	HoldDecided Code = "hold_decided"
+	// HoldExpired: Nobody decided in time. Of a run: its rule says on_expire: fail.
+	HoldExpired Code = "hold_expired"
+	// HoldCancelled: The hold was cancelled with its run.
+	HoldCancelled Code = "hold_cancelled"
+	// HoldStale: The decision was made on another revision of the hold; look at it again.
+	HoldStale Code = "hold_stale"
+	// RunFinished: Reserved: the run has ended already.
+	RunFinished Code = "run_finished"
+	// ForbiddenOrigin: A browser made the request for a page of another origin.
+	ForbiddenOrigin Code = "forbidden_origin"
+	// MisdirectedHost: The Host header does not name this machine.
+	MisdirectedHost Code = "misdirected_host"
+	// Unauthorized: The gateway route needs the token of a run that is being worked on.
+	Unauthorized Code = "unauthorized"
+	// Forbidden: Reserved: the credential does not carry the right.
+	Forbidden Code = "forbidden"
+	// Overloaded: Reserved: too much is under way.
+	Overloaded Code = "overloaded"
+	// StoreUnavailable: The store did not answer; the same request may be repeated.
+	StoreUnavailable Code = "store_unavailable"
 )
 
 // Codes of failed runs. HoldExpired and Internal are used for both.
 const (
-	InvalidOutput       Code = "invalid_output"
-	TooManyTurns        Code = "too_many_turns"
+	// InvalidOutput: The model's answer does not fit the output schema after two corrections.
+	InvalidOutput Code = "invalid_output"
+	// TooManyTurns: No answer within max_turns model calls.
+	TooManyTurns Code = "too_many_turns"
+	// TokenBudgetExceeded: The run used its max_tokens.
 	TokenBudgetExceeded Code = "token_budget_exceeded"
-	Timeout             Code = "timeout"
-	ModelError          Code = "model_error"
-	ModelUnavailable    Code = "model_unavailable"
-	MCPUnavailable      Code = "mcp_unavailable"
-	EgressDenied        Code = "egress_denied"
-	InvalidHistory      Code = "invalid_history"
-	RecoveryExhausted   Code = "recovery_exhausted"
-	JournalDamaged      Code = "journal_damaged"
+	// Timeout: The run used up its active time. Of a call: call_timeout expired.
+	Timeout Code = "timeout"
+	// ModelError: The provider refused the request or the key, or its answer makes no sense.
+	ModelError Code = "model_error"
+	// ModelUnavailable: No model of the run could be reached; settings or time can help.
+	ModelUnavailable Code = "model_unavailable"
+	// MCPUnavailable: A required MCP server is not connected.
+	MCPUnavailable Code = "mcp_unavailable"
+	// EgressDenied: A connection is not covered by network.allow; the message has the line to add.
+	EgressDenied Code = "egress_denied"
+	// InvalidHistory: The conversation is not one a provider accepts; no provider was called.
+	InvalidHistory Code = "invalid_history"
+	// RecoveryExhausted: Workers took the run over three times and got no further.
+	RecoveryExhausted Code = "recovery_exhausted"
+	// JournalDamaged: Entries of the run are missing or unreadable in the store.
+	JournalDamaged Code = "journal_damaged"
 )
 
 // Codes of faults that stop a command or the start of a server.
 const (
+	// InvalidManifest: The manifest is faulty, or has a rule that protects nothing although it reads so.
 	InvalidManifest Code = "invalid_manifest"
+	// InvalidSettings: A flag, a variable or a setting is faulty.
 	InvalidSettings Code = "invalid_settings"
-	StoreLocked     Code = "store_locked"
+	// StoreLocked: Another process has the store file open.
+	StoreLocked Code = "store_locked"
 )
-
-// InvalidBody says that a request's body is JSON and not of the documented shape.
-const InvalidBody Code = "invalid_body"

@@ -307,7 +307,7 @@ func lookup(v any, ptr string) (any, bool) {
 	if ptr == "" {
 		return v, true
 	}
-	for _, token := range strings.Split(strings.TrimPrefix(ptr, "/"), "/") {
+	for token := range strings.SplitSeq(strings.TrimPrefix(ptr, "/"), "/") {
 		switch d := v.(type) {
 		case map[string]any:
 			next, ok := d[unescapeToken(token)]

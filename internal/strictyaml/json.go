@@ -104,7 +104,7 @@ func isText(n *node) bool {
 // At follows an RFC 6901 pointer from v as far as it leads, so that a fault in
 // the JSON of a value can be shown at its line.
 func (v Value) At(pointer string) Value {
-	for _, token := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 		next, ok := v.child(token)
 		if !ok {

@@ -175,12 +175,14 @@ func load(data []byte) (tree *yaml.Node, p *Problem) {
 	return doc.Content[0], nil
 }
 
+var libraryLine = regexp.MustCompile(`^line (\d+): (.*)`)
+
 // syntaxProblem finds the position that the library's text gives, and a better
 // one when a tab is to blame.
 func syntaxProblem(err error, data []byte) *Problem {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	p := &Problem{Line: 1, Column: 1, Message: text}
-	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(text); m != nil {
+	if m := libraryLine.FindStringSubmatch(text); m != nil {
 		if n, err := strconv.Atoi(m[1]); err == nil {
 			p.Line = n
 		}

@@ -274,7 +274,7 @@ func (v Value) Entries(limit int) []Entry {
 	return out
 }
 
-var simpleKey = regexp.MustCompile(`^[A-Za-z0-9_*?/-]{1,60}$`)
+var simpleKey = regexp.MustCompile(`^[A-Za-z0-9_$*?/-]{1,60}$`)
 
 func join(path, key string) string {
 	if !simpleKey.MatchString(key) {

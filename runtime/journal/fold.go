@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"agentos/holds"
@@ -135,7 +136,7 @@ func (s *State) add(e Entry) error {
 	case RunCompleted, RunFailed, RunCancelled:
 		return s.addEnd(e)
 	}
-	return fmt.Errorf("unknown type")
+	return errors.New("unknown type")
 }
 
 func (s *State) addAnswer(data []byte) error {

@@ -64,13 +64,15 @@ func answerMessages(a Answered, calls []*Call, ids wireIDs) ([]json.RawMessage, 
 		}
 		if legacy {
 			out = append(out, rawjson.Object([]rawjson.Field{
-				{Name: "role", Value: rawjson.Quote("function")}, {Name: "name", Value: rawjson.Quote(c.Name)},
+				{Name: "role", Value: rawjson.Quote("function")},
+				{Name: "name", Value: rawjson.Quote(c.Name)},
 				{Name: "content", Value: rawjson.Quote(c.Finished.Text)},
 			}))
 			continue
 		}
 		out = append(out, rawjson.Object([]rawjson.Field{
-			{Name: "role", Value: rawjson.Quote("tool")}, {Name: "tool_call_id", Value: rawjson.Quote(wire[i])},
+			{Name: "role", Value: rawjson.Quote("tool")},
+			{Name: "tool_call_id", Value: rawjson.Quote(wire[i])},
 			{Name: "content", Value: rawjson.Quote(c.Finished.Text)},
 		}))
 	}

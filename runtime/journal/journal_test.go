@@ -30,8 +30,10 @@ func (r *record) add(typ Type, v any) *record {
 }
 
 func asked(id, provider string, effect policy.Effect, args string) Asked {
-	return Asked{ID: id, ProviderID: provider, Name: "cancel_order", Server: "orders", Tool: "cancel_order",
-		Arguments: json.RawMessage(args), Verdict: policy.Verdict{Effect: effect}}
+	return Asked{
+		ID: id, ProviderID: provider, Name: "cancel_order", Server: "orders", Tool: "cancel_order",
+		Arguments: json.RawMessage(args), Verdict: policy.Verdict{Effect: effect},
+	}
 }
 
 func toolCalls(ids ...string) json.RawMessage {
@@ -53,13 +55,15 @@ func heldRun(t *testing.T) *record {
 	return r.
 		add(RunCreated, Created{Agent: "a", Input: json.RawMessage(`{}`), System: "be good", Prompt: "go"}).
 		add(ModelAnswered, Answered{Turn: 1, Message: toolCalls("d", "d", ""), Usage: &Usage{InputTokens: 3, OutputTokens: 4, TotalTokens: 7}, Calls: []Asked{
-			asked("call_1", "d", policy.Ask, `{}`), asked("call_2", "d", policy.Allow, `{}`), asked("call_3", "", policy.Ask, `{}`)}}).
+			asked("call_1", "d", policy.Ask, `{}`), asked("call_2", "d", policy.Allow, `{}`), asked("call_3", "", policy.Ask, `{}`),
+		}}).
 		add(CallStarted, Started{Call: "call_2", Effect: "read"}).
 		add(CallFinished, Finished{Call: "call_2", Outcome: Success, Text: "free", ActiveMS: 40}).
 		add(HoldOpened, Opened{Hold: h}).
 		add(HoldDecided, HoldDecision{HoldID: "h_1_1", By: "ann", Items: []DecidedItem{
 			{ID: "call_3", Decision: holds.Decision{Action: holds.Reject, By: "ann"}},
-			{ID: "call_1", Decision: holds.Decision{Action: holds.Edit, Data: json.RawMessage(`{"a":1}`), By: "ann"}}}}).
+			{ID: "call_1", Decision: holds.Decision{Action: holds.Edit, Data: json.RawMessage(`{"a":1}`), By: "ann"}},
+		}}).
 		add(HoldClosed, Closed{HoldID: "h_1_1", Why: holds.Decided}).
 		add(CallFinished, Finished{Call: "call_3", Outcome: Rejected, Text: "declined"}).
 		add(CallStarted, Started{Call: "call_1", Effect: "once"}).
@@ -179,8 +183,10 @@ func TestHistoryOfRepeatedIDsOverTurns(t *testing.T) {
 
 func TestLegacyFunctionCall(t *testing.T) {
 	r := (&record{t: t}).add(RunCreated, Created{Prompt: "p"}).
-		add(ModelAnswered, Answered{Turn: 1, Message: json.RawMessage(`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`),
-			Calls: []Asked{{ID: "call_1", Name: "f", Verdict: policy.Verdict{Effect: policy.Allow}}}}).
+		add(ModelAnswered, Answered{
+			Turn: 1, Message: json.RawMessage(`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`),
+			Calls: []Asked{{ID: "call_1", Name: "f", Verdict: policy.Verdict{Effect: policy.Allow}}},
+		}).
 		add(CallFinished, Finished{Call: "call_1", Outcome: Success, Text: "ok"})
 	s, err := Fold(r.entries)
 	if err != nil {

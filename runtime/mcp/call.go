@@ -209,8 +209,7 @@ func (c *call) notReached(ctx context.Context, err error) Result {
 
 // message prefers the public half of an error.
 func message(err error) string {
-	var p *problem.Error
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return p.Message
 	}
 	return err.Error()

@@ -79,8 +79,7 @@ func (s *server) run(life, closing context.Context) {
 }
 
 func retryAfter(err error) time.Duration {
-	var f *wire.RequestError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*wire.RequestError](err); ok {
 		return min(f.RetryAfter, 10*maxBackoff)
 	}
 	return 0

@@ -117,7 +117,7 @@ func TestEventStreamAnswers(t *testing.T) {
 		}},
 		{"unknown event name on the answer", func(a string) []string { return []string{"event: weird\ndata: " + a + "\n\n"} }},
 		{"id only", func(a string) []string { return []string{"id: 7\n\nid: 8\ndata: " + a + "\n\n"} }},
-		{"empty data first", func(a string) []string { return []string{"id: 0\nretry: 10\ndata:\n\ndata: " + a + "\n\n"} }},
+		{"empty data first", func(a string) []string { return []string{"id: 0\nretry: 10\ndata: " + a + "\n\n"} }},
 		{"a byte at a time", func(a string) []string { return strings.Split("data: "+a+"\r\n\r\n", "") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -32,8 +32,7 @@ func closeBody(resp *http.Response) {
 // withoutURL takes off what http.Client puts before an error: the URL may hold
 // what the operator does not want to see in a log.
 func withoutURL(err error) error {
-	var ue *url.Error
-	if errors.As(err, &ue) {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
 		return ue.Err
 	}
 	return err

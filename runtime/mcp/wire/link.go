@@ -70,8 +70,7 @@ func (f *RequestError) Error() string { return f.Err.Error() }
 func (f *RequestError) Unwrap() error { return f.Err }
 
 func fault(reach Reach, err error) *RequestError {
-	var f *RequestError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*RequestError](err); ok {
 		return f
 	}
 	return &RequestError{Reach: reach, Err: err}

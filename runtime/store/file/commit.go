@@ -28,7 +28,7 @@ func (t *txn) commit(l store.Lease, tx store.Tx) (store.Committed, error) {
 	current := r.leased && r.Epoch == l.Epoch
 	repeat := tx.Op != "" && r.op == tx.Op
 	switch {
-	case !current && !(repeat && tx.Lease == 0):
+	case !current && (!repeat || tx.Lease != 0):
 		return store.Committed{}, lost(l)
 	case repeat:
 		return t.committed(r, tx)

@@ -24,7 +24,7 @@ import (
 // childEnv names the file a child process works on until it is killed.
 const childEnv = "AGENTOS_TEST_CRASH_FILE"
 
-// child is the process that the crash test kills: it runs runs as fast as it can
+// child is the process that the crash test kills: it runs as fast as it can
 // and says what was acknowledged.
 func child() {
 	path := os.Getenv(childEnv)
@@ -65,8 +65,10 @@ func oneRun(ctx context.Context, s *file.Store) error {
 		return err
 	}
 	fmt.Println("ack", id, 3, store.Running)
-	h := holds.Hold{ID: store.HoldID(id, 1), RunID: id, Env: "e", Agent: "a", Status: holds.Pending, Revision: 5,
-		CreatedAt: c.Entry.At, ExpiresAt: c.Entry.At.Add(time.Hour)}
+	h := holds.Hold{
+		ID: store.HoldID(id, 1), RunID: id, Env: "e", Agent: "a", Status: holds.Pending, Revision: 5,
+		CreatedAt: c.Entry.At, ExpiresAt: c.Entry.At.Add(time.Hour),
+	}
 	if _, err := s.Commit(ctx, c.Lease, store.Tx{Op: "c", Status: store.Held, Hold: &h, Entries: pair}); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (s *Store) open(ctx context.Context, path string) (*conn, error) {
 		if path, err = place(path); err != nil {
 			return nil, err
 		}
-		if s.lock, err = lock(ctx, s.clock, path); err != nil {
+		if s.lock, err = lock(ctx, path); err != nil {
 			return nil, err
 		}
 	}

@@ -45,7 +45,7 @@ const (
 // lock takes the side file of path for this process. The kernel gives it back
 // when the process ends, however it ends. The store's own file will not do:
 // closing it would drop the locks SQLite has on it (fcntl(2), "POSIX locks").
-func lock(ctx context.Context, c clock.Clock, path string) (*os.File, error) {
+func lock(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func lock(ctx context.Context, c clock.Clock, path string) (*os.File, error) {
 			return f, nil
 		case errors.Is(err, syscall.EWOULDBLOCK) && try < lockTries:
 			select {
-			case <-c.After(lockPause):
+			case <-clock.System{}.After(lockPause): // about processes, not about the store's time
 				continue
 			case <-ctx.Done():
 				err = ctx.Err()

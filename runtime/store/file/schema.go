@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 
@@ -119,7 +120,7 @@ func migrate(ctx context.Context, c *conn) error {
 		_, err := c.c.ExecContext(ctx, fmt.Sprintf("BEGIN IMMEDIATE; %s PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", schema, appID, version))
 		return err
 	case app != appID:
-		return fmt.Errorf("the file is a database of another program; choose another file")
+		return errors.New("the file is a database of another program; choose another file")
 	case have != version:
 		return fmt.Errorf("the file has schema version %d, this program knows version %d; use the program that wrote it", have, version)
 	}

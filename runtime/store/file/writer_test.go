@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,7 @@ func TestGroupSharesOneTransaction(t *testing.T) {
 		synctest.Wait()
 		for n := range 10 {
 			wg.Go(func() {
-				if _, err := s.Create(t.Context(), create(fmt.Sprint(n))); err != nil {
+				if _, err := s.Create(t.Context(), create(strconv.Itoa(n))); err != nil {
 					t.Errorf("create: %v", err)
 				}
 			})
@@ -106,7 +107,7 @@ func TestDiskFull(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range 64 {
 		wg.Go(func() {
-			c := create(fmt.Sprint(n))
+			c := create(strconv.Itoa(n))
 			c.Entry.Data = []byte(`"` + strings.Repeat("x", 1<<(n%16)) + `"`)
 			_, err := s.Create(t.Context(), c)
 			switch {
@@ -234,7 +235,7 @@ func TestRetentionDeletesOnlyWhatIsFinished(t *testing.T) {
 	}
 	defer s.Close()
 	for n := range finished + 10 {
-		c := create(fmt.Sprint(n))
+		c := create(strconv.Itoa(n))
 		c.Lease = time.Minute
 		made, err := s.Create(t.Context(), c)
 		if err != nil {
@@ -353,12 +354,14 @@ func lookup(ctx context.Context, s *file.Store, id string) error {
 		{note(journal.ModelAnswered), note(journal.CallStarted)},
 		{note(journal.CallFinished)},
 	} {
-		tx := store.Tx{Op: fmt.Sprint(i), Status: store.Running, Lease: time.Minute, Entries: e}
+		tx := store.Tx{Op: strconv.Itoa(i), Status: store.Running, Lease: time.Minute, Entries: e}
 		if _, err := s.Commit(ctx, c.Lease, tx); err != nil {
 			return err
 		}
 	}
-	_, err = s.Commit(ctx, c.Lease, store.Tx{Op: "end", Status: store.Completed,
-		Entries: []journal.New{note(journal.ModelAnswered), note(journal.RunCompleted)}})
+	_, err = s.Commit(ctx, c.Lease, store.Tx{
+		Op: "end", Status: store.Completed,
+		Entries: []journal.New{note(journal.ModelAnswered), note(journal.RunCompleted)},
+	})
 	return err
 }

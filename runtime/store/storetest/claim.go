@@ -152,7 +152,8 @@ func claimHoldAgain(k *kit) {
 	}
 	closed := h.Closed(holds.Expired, 4)
 	k.commit(c.Lease, store.Tx{Status: store.Failed, Hold: &closed, Entries: []journal.New{
-		entry(journal.HoldClosed, "expired"), entry(journal.RunFailed, "expired")}})
+		entry(journal.HoldClosed, "expired"), entry(journal.RunFailed, "expired"),
+	}})
 	k.equal("hold", k.holdOf(h.ID), closed)
 }
 

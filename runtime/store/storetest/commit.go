@@ -63,7 +63,8 @@ func commitBytes(k *kit) {
 	big := json.RawMessage(`["` + strings.Repeat("é🦊", 1<<18) + `",` + awkward + `]`)
 	spaced := json.RawMessage("{ \"a\" :\t1.0,\n\"a b\":[ ] }")
 	got := k.commit(l, store.Tx{Status: store.Running, Lease: ttl, Summary: spaced, Entries: []journal.New{
-		{Type: journal.ModelAnswered, Data: big}, {Type: journal.CallStarted, Data: spaced}}})
+		{Type: journal.ModelAnswered, Data: big}, {Type: journal.CallStarted, Data: spaced},
+	}})
 	k.sameBytes("stamped", got.Entries[0].Data, big)
 	k.restart()
 	list := k.journal(runID(1))

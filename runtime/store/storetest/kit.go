@@ -252,14 +252,16 @@ func (k *kit) ok(err error) {
 func (k *kit) refused(err, want error) {
 	k.Helper()
 	for _, e := range contractErrors {
-		if errors.Is(err, e) != (e == want) {
+		if errors.Is(err, e) != errors.Is(e, want) {
 			k.Fatalf("error is %v, want %v", err, want)
 		}
 	}
 }
 
-var contractErrors = []error{store.ErrNotFound, store.ErrIdempotencyConflict, store.ErrLeaseLost, store.ErrConflict,
-	store.ErrLocked, store.ErrDamaged, store.ErrUnavailable}
+var contractErrors = []error{
+	store.ErrNotFound, store.ErrIdempotencyConflict, store.ErrLeaseLost, store.ErrConflict,
+	store.ErrLocked, store.ErrDamaged, store.ErrUnavailable,
+}
 
 // invalid wants an error that is the caller's fault.
 func (k *kit) invalid(what string, err error) {

@@ -93,12 +93,26 @@ func (k *kit) spread() []store.View {
 func listRunFilters(k *kit) {
 	all := k.spread()
 	for _, f := range []store.RunFilter{
-		{Env: "prod"}, {Agent: "cook"}, {Capability: "file"}, {SessionID: "s2"}, {Status: store.Completed}, {Status: store.Held},
-		{Status: store.Running}, {Status: store.Queued}, {Status: store.Failed}, {Env: "de"}, {Env: "*"}, {Agent: "clerk' OR 1"},
-		{Env: "dev", Agent: "judge"}, {Env: "prod", Status: store.Held}, {Agent: "clerk", Capability: "answer"},
-		{SessionID: "s1", Status: store.Completed}, {Env: "dev", Agent: "cook", Capability: "file", SessionID: "s1"},
+		{Env: "prod"},
+		{Agent: "cook"},
+		{Capability: "file"},
+		{SessionID: "s2"},
+		{Status: store.Completed},
+		{Status: store.Held},
+		{Status: store.Running},
+		{Status: store.Queued},
+		{Status: store.Failed},
+		{Env: "de"},
+		{Env: "*"},
+		{Agent: "clerk' OR 1"},
+		{Env: "dev", Agent: "judge"},
+		{Env: "prod", Status: store.Held},
+		{Agent: "clerk", Capability: "answer"},
+		{SessionID: "s1", Status: store.Completed},
+		{Env: "dev", Agent: "cook", Capability: "file", SessionID: "s1"},
 		{Env: "prod", Agent: "clerk", Capability: "answer", SessionID: "s1", Status: store.Running},
-		{Agent: "judge", Status: store.Queued}, {Capability: "file", Status: store.Held},
+		{Agent: "judge", Status: store.Queued},
+		{Capability: "file", Status: store.Held},
 	} {
 		var want []store.View
 		for _, v := range all {
@@ -178,10 +192,20 @@ func listHoldFilters(k *kit) {
 	k.equal("holds", len(all), 19)
 	middle := all[len(all)/2].CreatedAt
 	for _, f := range []store.HoldFilter{
-		{Env: "prod"}, {Agent: "cook"}, {Status: holds.Pending}, {Status: holds.Decided}, {Status: holds.Expired}, {OpenedBefore: middle},
-		{OpenedBefore: all[0].CreatedAt.Add(time.Hour)}, {OpenedBefore: all[len(all)-1].CreatedAt}, {Env: "x"},
-		{Env: "prod", Agent: "clerk"}, {Env: "dev", Status: holds.Pending}, {Agent: "judge", Status: holds.Decided},
-		{Env: "prod", Status: holds.Pending, OpenedBefore: middle}, {Env: "dev", Agent: "cook", Status: holds.Decided, OpenedBefore: middle},
+		{Env: "prod"},
+		{Agent: "cook"},
+		{Status: holds.Pending},
+		{Status: holds.Decided},
+		{Status: holds.Expired},
+		{OpenedBefore: middle},
+		{OpenedBefore: all[0].CreatedAt.Add(time.Hour)},
+		{OpenedBefore: all[len(all)-1].CreatedAt},
+		{Env: "x"},
+		{Env: "prod", Agent: "clerk"},
+		{Env: "dev", Status: holds.Pending},
+		{Agent: "judge", Status: holds.Decided},
+		{Env: "prod", Status: holds.Pending, OpenedBefore: middle},
+		{Env: "dev", Agent: "cook", Status: holds.Decided, OpenedBefore: middle},
 	} {
 		var want []holds.Hold
 		for _, h := range all {

@@ -33,9 +33,17 @@ func stateValues(k *kit) {
 
 func stateScopes(k *kit) {
 	places := [][2]string{
-		{"run/" + runID(1), "a"}, {"run/" + runID(1), "b"}, {"run/" + runID(1), "a/b"}, {"run/" + runID(2), "a"},
-		{"session/prod/clerk/s1", "a"}, {"session/prod/clerk/s2", "a"}, {"session/dev/clerk/s1", "a"},
-		{"session/prod/clerk/s1/a", "b"}, {"session/prod/clerk/s1", "a/b"}, {"session/prod/clerk", "s1/a"}, {"session/prod/é {}*", "🦊 :"},
+		{"run/" + runID(1), "a"},
+		{"run/" + runID(1), "b"},
+		{"run/" + runID(1), "a/b"},
+		{"run/" + runID(2), "a"},
+		{"session/prod/clerk/s1", "a"},
+		{"session/prod/clerk/s2", "a"},
+		{"session/dev/clerk/s1", "a"},
+		{"session/prod/clerk/s1/a", "b"},
+		{"session/prod/clerk/s1", "a/b"},
+		{"session/prod/clerk", "s1/a"},
+		{"session/prod/é {}*", "🦊 :"},
 	}
 	for i, p := range places {
 		v, err := json.Marshal(i)
