@@ -97,7 +97,6 @@ func names(t *testing.T, properties json.RawMessage) []string {
 // members are the names a struct type encodes, sorted, and those it always writes.
 func members(typ reflect.Type) (all, required []string) {
 	for f := range typ.Fields() {
-		f := f
 		if f.Anonymous {
 			inner, innerRequired := members(f.Type)
 			all, required = append(all, inner...), append(required, innerRequired...)

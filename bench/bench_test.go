@@ -112,7 +112,7 @@ func TestHeldRuns(t *testing.T) {
 func TestTurnsWriteTheSame(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	err := b.on(t.Context(), redisStore, func(back *backing, p *process) error { return b.longRun(t.Context(), back, p) })
+	err := b.on(t.Context(), redisStore, func(back *backing, p *process) error { return b.longRun(t.Context(), back, p, 80) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -273,15 +273,17 @@ const (
 // turns measures what a turn writes early and late in one long run.
 func (b *bench) turns(ctx context.Context) error {
 	for _, name := range []string{redisStore, fileStore} {
-		if err := b.on(ctx, name, func(back *backing, p *process) error { return b.longRun(ctx, back, p) }); err != nil {
+		if err := b.on(ctx, name, func(back *backing, p *process) error { return b.longRun(ctx, back, p, lateTurn) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) longRun(ctx context.Context, back *backing, p *process) error {
-	marks := make([]int64, longTurns+1)
+// longRun makes a run a little longer than late turns.
+func (b *bench) longRun(ctx context.Context, back *backing, p *process, late int) error {
+	b.talk.last = late + around + 1
+	marks := make([]int64, b.talk.last+1)
 	b.talk.turns.Store(0)
 	b.talk.at = func(turn int) (err error) {
 		marks[turn], err = back.written(ctx)
@@ -295,7 +297,7 @@ func (b *bench) longRun(ctx context.Context, back *backing, p *process) error {
 	if err != nil {
 		return err
 	}
-	for _, turn := range []int{earlyTurn, lateTurn} {
+	for _, turn := range []int{earlyTurn, late} {
 		b.out.Turns = append(b.out.Turns, turnBytes{
 			Store: back.name, Turn: turn, Journal: journalBytes(entries, turn), Written: writtenAround(marks, turn),
 		})

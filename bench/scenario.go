@@ -27,8 +27,8 @@ const (
 	long    = "long"
 )
 
-// longTurns is how many model calls the long run makes.
-const longTurns = lateTurn + around + 1
+// maxTurns is how many model calls a run may make.
+const maxTurns = 1000
 
 // words returns n characters of made-up words. They are the same for a seed and
 // do not repeat, so that a store which compresses shows no better than it is.
@@ -65,7 +65,7 @@ func manifest(self, dir string) (*capabilities.Agent, error) {
       max_turns: %d
       system: %q
       approve: [%s]
-`, name, longTurns+1, words(1, systemChars), gatedTool)
+`, name, maxTurns, words(1, systemChars), gatedTool)
 	}
 	return capabilities.Parse("agentos.yaml", []byte(b.String()), dir)
 }
@@ -86,10 +86,11 @@ func (s scripted) Complete(_ context.Context, body json.RawMessage) (json.RawMes
 	return s.call, nil
 }
 
-// talker is a model that asks for a tool longTurns-1 times before it answers, for
+// talker is a model that asks for a tool until it is asked for the last time, for
 // one run at a time.
 type talker struct {
 	turns        atomic.Int64
+	last         int
 	call, answer json.RawMessage
 	// at is told the number of each request before it is answered: what the turns
 	// before wrote is durable then.
@@ -102,7 +103,7 @@ func (t *talker) Complete(_ context.Context, _ json.RawMessage) (json.RawMessage
 	if err := t.at(n); err != nil {
 		return nil, err
 	}
-	if n >= longTurns {
+	if n >= t.last {
 		return t.answer, nil
 	}
 	return t.call, nil

@@ -21,7 +21,7 @@ func Load(path string) (*Agent, error) {
 	if err != nil {
 		return fail("%s", err)
 	}
-	f, err := os.Open(abs)
+	f, err := os.Open(abs) //nolint:gosec // the caller names the file
 	if errors.Is(err, fs.ErrNotExist) {
 		return fail("the file does not exist")
 	}

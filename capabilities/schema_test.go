@@ -21,9 +21,9 @@ import (
 type object struct {
 	Ref        string             `json:"$ref"`
 	Properties map[string]*object `json:"properties"`
-	Closed     json.RawMessage    `json:"additionalProperties"`
+	Closed     json.RawMessage    `json:"additionalProperties"` //nolint:tagliatelle // a keyword of JSON Schema
 	Items      *object            `json:"items"`
-	AnyOf      []*object          `json:"anyOf"`
+	AnyOf      []*object          `json:"anyOf"` //nolint:tagliatelle // a keyword of JSON Schema
 	Defs       map[string]*object `json:"$defs"`
 }
 

@@ -133,7 +133,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		return nil
 	}
 	if lacks := a.k.awaitReady(ctx); lacks != "" {
-		return a.check(CheckUninhabited, false, "a server that is ready", lacks)
+		return a.check(CheckAnswers, false, "a server that is ready", lacks)
 	}
 	return a.k.cfg.Dir.arm(*a.v.armed)
 }
@@ -164,12 +164,12 @@ func (a *attempt) do(ctx context.Context, send func(ctx context.Context) error) 
 		return killErr
 	}
 	if !died {
-		return a.check(CheckUninhabited, false, "an answer", answer(err))
+		return a.check(CheckAnswers, false, "an answer", answer(err))
 	}
 	if err = a.once(ctx, send); a.answered(err) {
 		return err
 	}
-	return a.check(CheckUninhabited, false, "an answer after the restart", answer(err))
+	return a.check(CheckAnswers, false, "an answer after the restart", answer(err))
 }
 
 func (a *attempt) once(ctx context.Context, send func(ctx context.Context) error) error {
@@ -292,7 +292,7 @@ func (a *attempt) gone(err error) error {
 	if errors.Is(err, errStop) || !a.answered(err) {
 		return err
 	}
-	return a.check(CheckUninhabited, false, "the run as it stands", answer(err))
+	return a.check(CheckAnswers, false, "the run as it stands", answer(err))
 }
 
 // status describes where the run stands, for reports.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"agentos/api"
 	"agentos/api/client"
@@ -207,18 +206,9 @@ func (a *attempt) awaitLeaving(ctx context.Context, hold string) error {
 		if !a.k.cfg.Clock.Now().Before(until) {
 			return a.check(CheckExpired, false, "the run goes on or fails", a.status())
 		}
-		if err := a.pause(ctx); err != nil {
+		if err := a.k.pause(ctx); err != nil {
 			return err
 		}
-	}
-}
-
-func (a *attempt) pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-a.k.cfg.Clock.After(50 * time.Millisecond):
-		return nil
 	}
 }
 
@@ -260,7 +250,7 @@ func (a *attempt) changeTool(ctx context.Context, h api.Hold, body api.Decide) e
 		if !a.k.cfg.Clock.Now().Before(until) {
 			return a.check(CheckFault, false, "the server offers the changed tool", "the old definition")
 		}
-		if err := a.pause(ctx); err != nil {
+		if err := a.k.pause(ctx); err != nil {
 			return err
 		}
 	}

@@ -79,18 +79,22 @@ func invalidInput(c api.Capability) (json.RawMessage, bool) {
 
 // awaitReady waits until the server can work and says what it lacks, or "".
 func (k *kit) awaitReady(ctx context.Context) string {
-	ctx, stop := context.WithTimeout(ctx, patience)
-	defer stop()
+	until := k.cfg.Clock.Now().Add(patience)
 	for {
 		lacks := k.lacks(ctx)
-		if lacks == "" || ctx.Err() != nil {
+		if lacks == "" || !k.cfg.Clock.Now().Before(until) || k.pause(ctx) != nil {
 			return lacks
 		}
-		select {
-		case <-ctx.Done():
-			return lacks
-		case <-k.cfg.Clock.After(100 * time.Millisecond):
-		}
+	}
+}
+
+// pause waits a moment before the kit looks again.
+func (k *kit) pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-k.cfg.Clock.After(20 * time.Millisecond):
+		return nil
 	}
 }
 

@@ -43,6 +43,6 @@ func ParseArguments(raw json.RawMessage) (json.RawMessage, error) {
 }
 
 func badArguments(format string, args ...any) error {
-	return fmt.Errorf("The arguments of this call were not accepted: "+format+ //nolint:staticcheck,revive // a sentence for the model
+	return fmt.Errorf("The arguments of this call were not accepted: "+format+ // a sentence for the model
 		". The tool was not run. Send the call again with one JSON object as arguments.", args...)
 }

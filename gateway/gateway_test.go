@@ -125,11 +125,12 @@ func TestCompleteSendsExactBytes(t *testing.T) {
 func TestCompleteRetries(t *testing.T) {
 	t.Parallel()
 	down := status(500, `{"error":{"message":"down"}}`, 0)
-	ms := func(n ...time.Duration) []time.Duration {
-		for i := range n {
-			n[i] *= time.Millisecond
+	ms := func(n ...int64) []time.Duration {
+		out := make([]time.Duration, len(n))
+		for i, v := range n {
+			out[i] = time.Duration(v) * time.Millisecond
 		}
-		return n
+		return out
 	}
 	tests := map[string]struct {
 		answers    []answer

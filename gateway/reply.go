@@ -15,7 +15,7 @@ import (
 const maxCalls = 1000
 
 // Reply is a model's answer.
-type Reply struct {
+type Reply struct { //nolint:recvcheck // the finished answer is a value; only reading it takes a pointer
 	// Message is the assistant message exactly as received, unknown members
 	// included. It goes back to the provider unchanged.
 	Message json.RawMessage

@@ -64,7 +64,7 @@ func Actions(k Kind) []Action {
 }
 
 // Hold is a question to a person.
-type Hold struct {
+type Hold struct { //nolint:recvcheck // Closed returns a changed copy
 	ID         string `json:"hold_id"`
 	RunID      string `json:"run_id"`
 	Env        string `json:"env"`

@@ -153,6 +153,9 @@ type StartRequest struct {
 // begins to work on it unless the engine is full: then the run stays due for any
 // worker. It does not wait for the run.
 func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) {
+	// Whatever a caller pastes, the value of a secret does not get into a journal.
+	r.Input = json.RawMessage(e.cfg.Redact(string(r.Input)))
+	r.Metadata = json.RawMessage(e.cfg.Redact(string(r.Metadata)))
 	a, c, err := e.resolve(r)
 	if err != nil {
 		return store.View{}, err

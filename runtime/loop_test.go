@@ -376,6 +376,7 @@ func TestLimits(t *testing.T) {
 // C35: output that does not fit is corrected, twice at most.
 func TestStructuredOutput(t *testing.T) {
 	up := func(t *testing.T, replies ...string) (*rig, store.View) {
+		t.Helper()
 		r := newRig(t, "", sequence(replies...))
 		r.loop = "      max_turns: 10\n"
 		r.up()

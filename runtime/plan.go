@@ -137,7 +137,9 @@ func (w *run) judgeStarted(c *journal.Call) judgement {
 			return judgement{finish: f}
 		case holds.Retry:
 			again = true
-		default:
+		case holds.Skip, holds.Approve, holds.Edit, holds.Reject:
+			fallthrough
+		default: // whatever else was answered, it is no leave to run the call again
 			return judgement{finish: finish(c, journal.Unknown, "Nobody knows whether this tool call had its effect; a person decided to go on without it.")}
 		}
 	}

@@ -61,10 +61,8 @@ type leaseBox struct {
 	mu    sync.Mutex
 	lease store.Lease
 	until time.Time
-	// storeTime was the store's clock at local time readAt, or a little before.
 	ttl      time.Duration
 	cancelBy string
-	lost     bool
 }
 
 func (b *leaseBox) current() store.Lease {

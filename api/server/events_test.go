@@ -18,8 +18,8 @@ import (
 	"agentos/runtime/store"
 )
 
-// lines opens the event stream of a run and returns its lines.
-func (r *rig) lines(ctx context.Context, run, query, lastID string) (*http.Response, *bufio.Scanner) {
+// lines opens the event stream of a run and returns its status and its lines.
+func (r *rig) lines(ctx context.Context, run, query, lastID string) (int, *bufio.Scanner) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.http.URL+home+"/runs/"+run+"/events"+query, nil)
 	if err != nil {
@@ -33,7 +33,7 @@ func (r *rig) lines(ctx context.Context, run, query, lastID string) (*http.Respo
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { res.Body.Close() })
-	return res, bufio.NewScanner(res.Body)
+	return res.StatusCode, bufio.NewScanner(res.Body)
 }
 
 // idsOf reads a stream to its end and returns the ids of its events.
@@ -79,19 +79,19 @@ func TestEventsResume(t *testing.T) {
 		{"before the first", "", "0", 1},
 		{"one is missing", "", strconv.Itoa(n - 1), n},
 	} {
-		res, lines := r.lines(r.ctx(), run.RunID, tc.query, tc.lastID)
-		if got := strings.Join(idsOf(t, lines), " "); res.StatusCode != http.StatusOK || got != from(tc.first) {
-			t.Errorf("%s: %d, events %s, want %s", tc.name, res.StatusCode, got, from(tc.first))
+		status, lines := r.lines(r.ctx(), run.RunID, tc.query, tc.lastID)
+		if got := strings.Join(idsOf(t, lines), " "); status != http.StatusOK || got != from(tc.first) {
+			t.Errorf("%s: %d, events %s, want %s", tc.name, status, got, from(tc.first))
 		}
 	}
 	for _, lastID := range []string{strconv.Itoa(n), "9999"} {
-		if res, _ := r.lines(r.ctx(), run.RunID, "", lastID); res.StatusCode != http.StatusNoContent {
-			t.Errorf("Last-Event-ID %s of a finished run: %d, want 204", lastID, res.StatusCode)
+		if status, _ := r.lines(r.ctx(), run.RunID, "", lastID); status != http.StatusNoContent {
+			t.Errorf("Last-Event-ID %s of a finished run: %d, want 204", lastID, status)
 		}
 	}
 	for _, lastID := range []string{"x", "-1", "1.5", " 1 2", "99999999999999999999"} {
-		if res, _ := r.lines(r.ctx(), run.RunID, "", lastID); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("Last-Event-ID %q: %d, want 400", lastID, res.StatusCode)
+		if status, _ := r.lines(r.ctx(), run.RunID, "", lastID); status != http.StatusBadRequest {
+			t.Errorf("Last-Event-ID %q: %d, want 400", lastID, status)
 		}
 	}
 }

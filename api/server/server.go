@@ -109,7 +109,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.stopping, s.stop = context.WithCancel(ctx)
 	s.echo.HTTPErrorHandler = s.fail
 	s.echo.Use(s.observe, s.guard)
-	s.routes()
+	s.routes() //nolint:contextcheck // a handler takes the context of its request
 	return s, nil
 }
 
@@ -166,7 +166,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = srv.Close() // whoever is left does not read its answer
 	}
-	<-ended
+	<-ended //nolint:errcheck // http.ErrServerClosed
 	return err
 }
 

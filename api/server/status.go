@@ -38,7 +38,10 @@ func status(code problem.Code) int {
 		return http.StatusServiceUnavailable
 	case problem.Internal, problem.JournalDamaged:
 		return http.StatusInternalServerError
+	case problem.InvalidOutput, problem.TooManyTurns, problem.TokenBudgetExceeded, problem.Timeout, problem.MCPUnavailable,
+		problem.EgressDenied, problem.InvalidHistory, problem.RecoveryExhausted,
+		problem.InvalidManifest, problem.InvalidSettings, problem.StoreLocked:
+		// Codes of failed runs and of commands never answer a request.
 	}
-	// Codes of failed runs and of commands never answer a request.
 	return http.StatusInternalServerError
 }

@@ -132,9 +132,6 @@ func TestTrajectoryOfACrash(t *testing.T) {
 	}
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // Every prefix of a journal has a trajectory: it is asked for while a run goes on.
 func TestTrajectoryOfEveryPrefix(t *testing.T) {
 	entries := crashed(t)

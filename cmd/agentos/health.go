@@ -51,7 +51,7 @@ func ask(ctx context.Context, addr string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer res.Body.Close()
+	defer res.Body.Close() //nolint:errcheck // read only
 	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, 1<<16)); err != nil {
 		return 0, err
 	}

@@ -126,7 +126,7 @@ func (r *request) next() (step, *refusal) {
 }
 
 // message is the assistant message of the step; callsSoFar calls came before it.
-func (s step) message(callsSoFar int) json.RawMessage {
+func (s *step) message(callsSoFar int) json.RawMessage {
 	if s.raw != nil {
 		return s.raw
 	}

@@ -159,7 +159,7 @@ func allAnswered(open map[string]bool) *refusal {
 }
 
 // results are the texts of the tool messages at the end of the history.
-func (r request) results() []string {
+func (r *request) results() []string {
 	i := len(r.messages)
 	for i > 0 && (r.messages[i-1].role == "tool" || r.messages[i-1].role == "function") {
 		i--
@@ -172,7 +172,7 @@ func (r request) results() []string {
 }
 
 // lastUser is the text of the last user message, or "".
-func (r request) lastUser() string {
+func (r *request) lastUser() string {
 	for _, v := range slices.Backward(r.messages) {
 		if v.role == "user" {
 			return v.text

@@ -32,7 +32,7 @@ type call struct {
 }
 
 // answers reports whether the step says what to answer, and not only when.
-func (s step) answers() bool {
+func (s *step) answers() bool {
 	return s.fail != 0 || s.raw != nil || len(s.calls) > 0 || s.said
 }
 

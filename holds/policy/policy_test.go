@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,8 +114,10 @@ func TestEvaluate(t *testing.T) {
 	unknown := Rule{ID: "u", Effect: "alow", Tool: "cancel"}
 	cancel := Call{Server: "orders", Tool: "cancel"}
 	destructive := Call{Server: "x", Tool: "cancel", Destructive: true}
-	hint := Verdict{Effect: Ask, Rules: []string{DestructiveHint}, Reason: "The server declares this tool destructive.",
-		Expires: DefaultExpires, OnExpire: RejectOnExpire}
+	hint := Verdict{
+		Effect: Ask, Rules: []string{DestructiveHint}, Reason: "The server declares this tool destructive.",
+		Expires: DefaultExpires, OnExpire: RejectOnExpire,
+	}
 	for _, c := range []struct {
 		name  string
 		rules []Rule
@@ -123,26 +126,54 @@ func TestEvaluate(t *testing.T) {
 	}{
 		{"default", nil, cancel, Verdict{Effect: Allow}},
 		{"allow", []Rule{allow}, cancel, Verdict{Effect: Allow, Rules: []string{"ok"}}},
-		{"ask over allow", []Rule{allow, ask}, cancel,
-			Verdict{Effect: Ask, Rules: []string{"a"}, Reason: "Look first.", Expires: 2 * time.Hour, OnExpire: RejectOnExpire}},
-		{"ask over allow in the other order", []Rule{ask, allow}, cancel,
-			Verdict{Effect: Ask, Rules: []string{"a"}, Reason: "Look first.", Expires: 2 * time.Hour, OnExpire: RejectOnExpire}},
-		{"shortest wait, fail wins, first reason", []Rule{askPlain, ask, askShort}, cancel,
-			Verdict{Effect: Ask, Rules: []string{"p", "a", "s"}, Reason: "Look first.", Expires: time.Hour, OnExpire: FailOnExpire}},
-		{"deny over all", []Rule{allowAll, ask, deny}, Call{Server: "orders", Tool: "drop_table"},
-			Verdict{Effect: Deny, Rules: []string{"d"}, Reason: "Never."}},
+		{
+			"ask over allow",
+			[]Rule{allow, ask},
+			cancel,
+			Verdict{Effect: Ask, Rules: []string{"a"}, Reason: "Look first.", Expires: 2 * time.Hour, OnExpire: RejectOnExpire},
+		},
+		{
+			"ask over allow in the other order",
+			[]Rule{ask, allow},
+			cancel,
+			Verdict{Effect: Ask, Rules: []string{"a"}, Reason: "Look first.", Expires: 2 * time.Hour, OnExpire: RejectOnExpire},
+		},
+		{
+			"shortest wait, fail wins, first reason",
+			[]Rule{askPlain, ask, askShort},
+			cancel,
+			Verdict{Effect: Ask, Rules: []string{"p", "a", "s"}, Reason: "Look first.", Expires: time.Hour, OnExpire: FailOnExpire},
+		},
+		{
+			"deny over all",
+			[]Rule{allowAll, ask, deny},
+			Call{Server: "orders", Tool: "drop_table"},
+			Verdict{Effect: Deny, Rules: []string{"d"}, Reason: "Never."},
+		},
 		{"unknown effect closes", []Rule{allow, unknown}, cancel, Verdict{Effect: Deny, Rules: []string{"u"}}},
 		{"destructive asks", nil, destructive, hint},
 		{"a glob does not allow destructive", []Rule{allowAll}, destructive, hint},
 		{"a name does", []Rule{allow}, destructive, Verdict{Effect: Allow, Rules: []string{"ok"}}},
 		{"server and name do", []Rule{{ID: "n", Effect: Allow, Tool: "x/cancel"}}, destructive, Verdict{Effect: Allow, Rules: []string{"n"}}},
 		{"any server does not", []Rule{{ID: "n", Effect: Allow, Tool: "*/cancel"}}, destructive, hint},
-		{"a tool cannot name itself into an allow rule", []Rule{{ID: "n", Effect: Allow, Tool: "orders/cancel"}},
-			Call{Server: "evil", Tool: "orders/cancel", Destructive: true}, hint},
-		{"but it cannot name itself out of a deny rule", []Rule{{ID: "n", Effect: Deny, Tool: "orders/cancel"}},
-			Call{Server: "evil", Tool: "orders/cancel"}, Verdict{Effect: Deny, Rules: []string{"n"}}},
-		{"a rule that asks takes the place of the hint", []Rule{askPlain}, destructive,
-			Verdict{Effect: Ask, Rules: []string{"p"}, Expires: DefaultExpires, OnExpire: RejectOnExpire}},
+		{
+			"a tool cannot name itself into an allow rule",
+			[]Rule{{ID: "n", Effect: Allow, Tool: "orders/cancel"}},
+			Call{Server: "evil", Tool: "orders/cancel", Destructive: true},
+			hint,
+		},
+		{
+			"but it cannot name itself out of a deny rule",
+			[]Rule{{ID: "n", Effect: Deny, Tool: "orders/cancel"}},
+			Call{Server: "evil", Tool: "orders/cancel"},
+			Verdict{Effect: Deny, Rules: []string{"n"}},
+		},
+		{
+			"a rule that asks takes the place of the hint",
+			[]Rule{askPlain},
+			destructive,
+			Verdict{Effect: Ask, Rules: []string{"p"}, Expires: DefaultExpires, OnExpire: RejectOnExpire},
+		},
 		{"destructive and denied", []Rule{{ID: "n", Effect: Deny, Tool: "*"}}, destructive, Verdict{Effect: Deny, Rules: []string{"n"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -163,7 +194,7 @@ func TestPrecedence(t *testing.T) {
 		rules := make([]Rule, 3)
 		want := Allow
 		for j, e := range []Effect{effects[i%3], effects[i/3%3], effects[i/9]} {
-			rules[j] = Rule{ID: fmt.Sprint(j), Effect: e, Tool: "x"}
+			rules[j] = Rule{ID: strconv.Itoa(j), Effect: e, Tool: "x"}
 			if rank[e] > rank[want] {
 				want = e
 			}
@@ -178,8 +209,11 @@ func TestUnmatched(t *testing.T) {
 	t.Parallel()
 	offered := []Call{{Server: "orders", Tool: "orders.cancel"}, {Server: "fs", Tool: "repos/delete"}}
 	rules := []Rule{
-		{ID: "1", Effect: Ask, Tool: "orders.*"}, {ID: "2", Effect: Ask, Tool: "refund"}, {ID: "3", Effect: Deny, Tool: "repos/*"},
-		{ID: "4", Effect: Allow, Tool: "repos/delete"}, {ID: "5", Effect: Allow, Tool: "fs/repos/delete"},
+		{ID: "1", Effect: Ask, Tool: "orders.*"},
+		{ID: "2", Effect: Ask, Tool: "refund"},
+		{ID: "3", Effect: Deny, Tool: "repos/*"},
+		{ID: "4", Effect: Allow, Tool: "repos/delete"},
+		{ID: "5", Effect: Allow, Tool: "fs/repos/delete"},
 	}
 	var ids []string
 	for _, r := range Unmatched(rules, offered) {
@@ -193,15 +227,20 @@ func TestUnmatched(t *testing.T) {
 func TestNearMiss(t *testing.T) {
 	t.Parallel()
 	offered := []Call{
-		{Server: "orders", Tool: "orders.cancel"}, {Server: "orders", Tool: "refund"},
-		{Server: "github", Tool: "github_search"}, {Server: "db", Tool: "drop_table"}, {Server: "db", Tool: "getItem"},
+		{Server: "orders", Tool: "orders.cancel"},
+		{Server: "orders", Tool: "refund"},
+		{Server: "github", Tool: "github_search"},
+		{Server: "db", Tool: "drop_table"},
+		{Server: "db", Tool: "getItem"},
 	}
 	shown := []string{"orders_cancel", "mcp__orders__refund", "github_search", "", "get_it"}
 	for _, c := range []struct {
 		tool string
 		want string // what to write; "" means no near miss
 	}{
-		{"orders.cancel", ""}, {"refund", ""}, {"drop_*", ""},
+		{"orders.cancel", ""},
+		{"refund", ""},
+		{"drop_*", ""},
 		// As the model or the provider sees the tool.
 		{"orders_cancel", "orders/orders.cancel"},
 		{"mcp__orders__refund", "orders/refund"},
@@ -219,7 +258,13 @@ func TestNearMiss(t *testing.T) {
 		{"get_item", "db/getItem"},
 		{"orders-*", "orders/orders.cancel"},
 		// Something else altogether.
-		{"purge", ""}, {"delete_*", ""}, {"git.*", ""}, {"*.*.*", ""}, {"orders/ship", ""}, {"_*", ""}, {"refunds_report", ""},
+		{"purge", ""},
+		{"delete_*", ""},
+		{"git.*", ""},
+		{"*.*.*", ""},
+		{"orders/ship", ""},
+		{"_*", ""},
+		{"refunds_report", ""},
 	} {
 		text, ok := NearMiss(Rule{ID: "r", Effect: Deny, Tool: c.tool}, offered, shown)
 		if ok != (c.want != "") || ok && !strings.Contains(text, fmt.Sprintf("write %q", c.want)) {

@@ -254,6 +254,7 @@ func canonical(dec *jsontext.Decoder, buf *bytes.Buffer) error {
 		}
 		buf.Write(Quote(tok.String()))
 		return nil
+	case 'n', 'f', 't', '0', '}', ']', jsontext.KindInvalid:
 	}
 	v, err := dec.ReadValue()
 	buf.Write(v)
@@ -323,6 +324,7 @@ func kindName(k jsontext.Kind) string {
 		return "boolean"
 	case 'n':
 		return "null"
+	case jsontext.KindInvalid:
 	}
 	return "value"
 }

@@ -184,13 +184,20 @@ func (c *collector) ownLocation(e *jsonschema.ValidationError) (string, bool) {
 	return pointer(fragment), true
 }
 
+// as is v as a T, or nothing: the library has checked the schema and the type of
+// the instance, and a message can do without what is not there.
+func as[T any](v any) T {
+	t, _ := v.(T) //nolint:errcheck // see above
+	return t
+}
+
 func missing(value, instance any) []string {
-	names, _ := value.([]any)
-	object, _ := instance.(map[string]any)
+	names := list(value)
+	members := object(instance)
 	var out []string
 	for _, n := range names {
-		name, _ := n.(string)
-		if _, ok := object[name]; !ok {
+		name := word(n)
+		if _, ok := members[name]; !ok {
 			out = append(out, fmt.Sprintf("the required property %q is missing", clip(name, maxName)))
 		}
 	}
@@ -202,10 +209,10 @@ func missing(value, instance any) []string {
 func (c *collector) forbidden(e *jsonschema.ValidationError, instance any) []string {
 	at, _ := c.ownLocation(e)
 	parent, _ := lookup(c.schema, strings.TrimSuffix(at, "/additionalProperties"))
-	s, _ := parent.(map[string]any)
-	properties, _ := s["properties"].(map[string]any)
-	patterns, _ := s["patternProperties"].(map[string]any)
-	object, _ := instance.(map[string]any)
+	s := object(parent)
+	properties := object(s["properties"])
+	patterns := object(s["patternProperties"])
+	members := object(instance)
 	var known []string
 	for name := range properties {
 		known = append(known, clip(name, maxName))
@@ -216,7 +223,7 @@ func (c *collector) forbidden(e *jsonschema.ValidationError, instance any) []str
 		hint = "; allowed are " + strings.Join(known, ", ")
 	}
 	var out []string
-	for name := range object {
+	for name := range members {
 		if _, ok := properties[name]; !ok && !matchesAny(patterns, name) {
 			out = append(out, fmt.Sprintf("the property %q is not allowed%s", clip(name, maxName), hint))
 		}
@@ -234,28 +241,53 @@ func matchesAny(patterns map[string]any, name string) bool {
 }
 
 func types(v any) string {
-	if list, ok := v.([]any); ok {
-		names := make([]string, len(list))
-		for i, t := range list {
-			names[i], _ = t.(string)
-		}
-		return strings.Join(names, " or ")
+	if s := word(v); s != "" {
+		return s
 	}
-	s, _ := v.(string)
-	return s
+	var names []string
+	for _, t := range list(v) {
+		names = append(names, word(t))
+	}
+	return strings.Join(names, " or ")
 }
 
 func choices(v any) string {
-	list, _ := v.([]any)
+	all := list(v)
 	var parts []string
-	for i, item := range list {
+	for i, item := range all {
 		if i == maxChoices {
-			parts = append(parts, fmt.Sprintf("… (%d more)", len(list)-i))
+			parts = append(parts, fmt.Sprintf("… (%d more)", len(all)-i))
 			break
 		}
 		parts = append(parts, text(item))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// object, list and word are v as what its keyword allows, empty when a schema of
+// another draft has something else there.
+func object(v any) map[string]any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil
+	}
+	return m
+}
+
+func list(v any) []any {
+	l, ok := v.([]any)
+	if !ok {
+		return nil
+	}
+	return l
+}
+
+func word(v any) string {
+	s, ok := v.(string)
+	if !ok {
+		return ""
+	}
+	return s
 }
 
 // text is a value as JSON, numbers as their author wrote them.

@@ -78,8 +78,8 @@ func (e *CompileError) Error() string {
 	return "invalid JSON Schema: " + strings.Join(parts, "; ")
 }
 
-func compileError(path, format string, args ...any) *CompileError {
-	return &CompileError{Details: []problem.Detail{{Path: path, Message: fmt.Sprintf(format, args...)}}}
+func compileError(format string, args ...any) *CompileError {
+	return &CompileError{Details: []problem.Detail{{Message: fmt.Sprintf(format, args...)}}}
 }
 
 // Compile reads the schema raw: JSON Schema 2020-12 unless its "$schema" names
@@ -88,28 +88,28 @@ func compileError(path, format string, args ...any) *CompileError {
 func Compile(raw json.RawMessage, o Options) (s *Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s, err = nil, compileError("", "the schema cannot be compiled: %s", clip(fmt.Sprint(r), 200))
+			s, err = nil, compileError("the schema cannot be compiled: %s", clip(fmt.Sprint(r), 200))
 		}
 	}()
 	if len(raw) > MaxBytes {
-		return nil, compileError("", "larger than %d KiB", MaxBytes>>10)
+		return nil, compileError("larger than %d KiB", MaxBytes>>10)
 	}
 	if err := rawjson.Check(raw); err != nil {
-		return nil, compileError("", "%s", err)
+		return nil, compileError("%s", err)
 	}
 	doc, err := decode(raw)
 	if err != nil {
-		return nil, compileError("", "%s", err)
+		return nil, compileError("%s", err)
 	}
 	p := prepare(doc, o)
 	if len(p.refs) > MaxRefs {
-		return nil, compileError("", "more than %d references", MaxRefs)
+		return nil, compileError("more than %d references", MaxRefs)
 	}
 	s = &Schema{steps: &budget{}, doc: doc, warnings: p.warnings}
 	s.compiled, err = compile(doc, s.steps)
 	if err != nil && o.Lenient && p.assumedDraft {
 		// Tuples as draft 7 writes them ("items" with a list), without saying so.
-		doc.(map[string]any)["$schema"] = draft7
+		object(doc)["$schema"] = draft7
 		var again error
 		if s.compiled, again = compile(doc, s.steps); again == nil {
 			err = nil

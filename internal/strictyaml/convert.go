@@ -50,7 +50,7 @@ func (c *converter) node(y *yaml.Node, depth int) *node {
 			n.items = append(n.items, child)
 			c.grow(n, child)
 		}
-	default:
+	case yaml.ScalarNode, yaml.DocumentNode, yaml.AliasNode: // only scalars get here
 		n.text = y.Value
 		n.plain = y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) == 0
 		n.resolved = y.Tag

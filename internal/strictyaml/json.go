@@ -60,6 +60,7 @@ func (v Value) appendJSON(b []byte) []byte {
 			b = v.item(i).appendJSON(b)
 		}
 		return append(b, ']')
+	case scalar:
 	}
 	return v.appendScalar(b)
 }

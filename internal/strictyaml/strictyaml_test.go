@@ -26,8 +26,10 @@ func mustParse(t *testing.T, text string) *Document {
 // and floats; a text field gets what the author wrote.
 func TestTextStaysAsWritten(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"no", "on", "off", "y", "True", "012", "0x1F", "1_000", "1.0", "1e3", ".5", ".inf", "2020-01-01",
-		"2001-12-14t21:59:43.10-05:00", "12:30:45", "12345678901234567890", "+1", "=", "a b"} {
+	for _, text := range []string{
+		"no", "on", "off", "y", "True", "012", "0x1F", "1_000", "1.0", "1e3", ".5", ".inf", "2020-01-01",
+		"2001-12-14t21:59:43.10-05:00", "12:30:45", "12345678901234567890", "+1", "=", "a b",
+	} {
 		d := mustParse(t, "k: "+text)
 		if got := d.Root().Object().Get("k").String(); got != text || d.Err() != nil {
 			t.Errorf("%s is read as %q, %v", text, got, d.Err())
@@ -76,7 +78,8 @@ func TestTypedReaders(t *testing.T) {
 		{"k:", str, "f.yaml:1:3: k: has no value; write text or remove the key"},
 		{"k: ~", str, "f.yaml:1:4: k: has no value; write text or remove the key"},
 		{"k: {a: b}", str, "f.yaml:1:4: k: must be text, not a mapping"},
-		{"k: true", boolean, ""}, {"k: FALSE", boolean, ""},
+		{"k: true", boolean, ""},
+		{"k: FALSE", boolean, ""},
 		{"k: yes", boolean, `f.yaml:1:4: k: must be true or false, not "yes"`},
 		{`k: "true"`, boolean, `f.yaml:1:4: k: must be true or false, not "true"`},
 		{"k: 7", integer, ""},
@@ -126,11 +129,16 @@ func TestAbsentValues(t *testing.T) {
 	}
 }
 
+func tenOf(item string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(item+", ", 10), ", ") + "]\n"
+}
+
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	bomb := "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+	var bomb strings.Builder
+	bomb.WriteString("a: &a " + tenOf("x"))
 	for c := 'b'; c <= 'j'; c++ {
-		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c, ", c-1), 10), ", "))
+		fmt.Fprintf(&bomb, "%c: &%c %s", c, c, tenOf("*"+string(c-1)))
 	}
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "f.yaml:1:1: the file is empty"},
@@ -138,7 +146,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tab", "a:\n  b: 1\n\tc: 2\n", "f.yaml:3:1: a tab is used to indent"},
 		{"two documents", "a: 1\n---\nb: 2\n", "f.yaml:2:1: a second YAML document begins here"},
 		{"second is broken", "a: 1\n---\n}\n", "invalid YAML"},
-		{"alias bomb", bomb, "too many values"},
+		{"alias bomb", bomb.String(), "too many values"},
 		{"cycle", "a: &a {b: *a}", `f.yaml:1:11: the anchor "a" contains itself`},
 		{"unknown alias", "a: *b", "unknown anchor 'b' referenced"},
 		{"deep flow", strings.Repeat("[", 200) + strings.Repeat("]", 200), "nested too deeply"},

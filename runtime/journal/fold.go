@@ -289,6 +289,7 @@ func (s *State) addEnd(e Entry) error {
 			return err
 		}
 		s.CancelledBy = c.By
+	case RunCreated, ModelAnswered, CallStarted, CallFinished, HoldOpened, HoldDecided, HoldClosed, RunRecovered: // no ends
 	}
 	return nil
 }

@@ -91,22 +91,11 @@ func withIDs(raw json.RawMessage, fields []rawjson.Field, calls []*Call, wire []
 		changed = true
 	}
 	if i := index(fields, "tool_calls"); i >= 0 && len(calls) > 0 && !legacy {
-		elements, err := rawjson.Elements(fields[i].Value)
+		elements, renamed, err := withCallIDs(fields[i].Value, calls, wire)
 		if err != nil {
-			return nil, fmt.Errorf("tool_calls: %w", err)
+			return nil, err
 		}
-		if len(elements) != len(calls) {
-			return nil, fmt.Errorf("%d tool_calls for %d calls", len(elements), len(calls))
-		}
-		for j, el := range elements {
-			if calls[j].ProviderID == wire[j] {
-				continue
-			}
-			if elements[j], err = withID(el, wire[j]); err != nil {
-				return nil, err
-			}
-			changed = true
-		}
+		changed = changed || renamed
 		if changed {
 			fields[i].Value = array(elements)
 		}
@@ -115,6 +104,28 @@ func withIDs(raw json.RawMessage, fields []rawjson.Field, calls []*Call, wire []
 		return raw, nil
 	}
 	return rawjson.Object(fields), nil
+}
+
+// withCallIDs returns the tool calls with the wire ids, and whether that changed any.
+func withCallIDs(toolCalls json.RawMessage, calls []*Call, wire []string) ([]json.RawMessage, bool, error) {
+	elements, err := rawjson.Elements(toolCalls)
+	if err != nil {
+		return nil, false, fmt.Errorf("tool_calls: %w", err)
+	}
+	if len(elements) != len(calls) {
+		return nil, false, fmt.Errorf("%d tool_calls for %d calls", len(elements), len(calls))
+	}
+	changed := false
+	for i, el := range elements {
+		if calls[i].ProviderID == wire[i] {
+			continue
+		}
+		if elements[i], err = withID(el, wire[i]); err != nil {
+			return nil, false, err
+		}
+		changed = true
+	}
+	return elements, changed, nil
 }
 
 func withID(call json.RawMessage, id string) (json.RawMessage, error) {

@@ -47,6 +47,7 @@ func toolCalls(ids ...string) json.RawMessage {
 // heldRun is a run with a mixed batch: a free call, an approved and a rejected
 // one, all with the same provider id, then an answer.
 func heldRun(t *testing.T) *record {
+	t.Helper()
 	r := &record{t: t}
 	item := func(id string) holds.Item {
 		return holds.Item{ID: id, Title: "cancel_order", Data: json.RawMessage(`{}`)}

@@ -52,14 +52,14 @@ func Env(ledger string) map[string]string {
 }
 
 // Ledger reads what was executed so far.
-func Ledger(t testing.TB, path string) []Execution {
-	t.Helper()
+func Ledger(tb testing.TB, path string) []Execution {
+	tb.Helper()
 	f, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return nil
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer f.Close()
 	var out []Execution
@@ -68,7 +68,7 @@ func Ledger(t testing.TB, path string) []Execution {
 	for lines.Scan() {
 		var e Execution
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatalf("ledger line %q: %v", lines.Text(), err)
+			tb.Fatalf("ledger line %q: %v", lines.Text(), err)
 		}
 		out = append(out, e)
 	}
@@ -76,10 +76,10 @@ func Ledger(t testing.TB, path string) []Execution {
 }
 
 // Count returns how often tool ran with arguments that contain part.
-func Count(t testing.TB, path, tool, part string) int {
-	t.Helper()
+func Count(tb testing.TB, path, tool, part string) int {
+	tb.Helper()
 	n := 0
-	for _, e := range Ledger(t, path) {
+	for _, e := range Ledger(tb, path) {
 		if e.Tool == tool && strings.Contains(string(e.Arguments), part) {
 			n++
 		}
@@ -108,6 +108,12 @@ func serve(ledger string) error {
 	add("cancel_order", cancelSchema, h.answer("cancelled"))
 	add("ping", `{"type":"object","properties":{}}`, h.answer("pong"))
 	add("wait", `{"type":"object","properties":{"ms":{"type":"integer"}},"required":["ms"]}`, h.wait)
+	add("reveal", `{"type":"object"}`, func(context.Context, mcpgo.CallToolRequest) (*mcpgo.CallToolResult, error) {
+		return mcpgo.NewToolResultText("the token is " + os.Getenv("SHOP_TOKEN") + "!"), nil
+	})
+	add("reveal_error", `{"type":"object"}`, func(context.Context, mcpgo.CallToolRequest) (*mcpgo.CallToolResult, error) {
+		return nil, fmt.Errorf("cannot log in with %s", os.Getenv("SHOP_TOKEN"))
+	})
 	add("broken", `{"type":"object"}`, func(context.Context, mcpgo.CallToolRequest) (*mcpgo.CallToolResult, error) {
 		return mcpgo.NewToolResultError("it broke"), nil
 	})

@@ -35,6 +35,7 @@ func open(t *testing.T, path string, c *storetest.Clock) *file.Store {
 func TestFileKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		t.Helper()
 		path := filepath.Join(t.TempDir(), "runs.db")
 		c := storetest.NewClock()
 		s := open(t, path, c)
@@ -58,6 +59,7 @@ func TestFileKeepsTheContract(t *testing.T) {
 func TestMemoryKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		t.Helper()
 		c := storetest.NewClock()
 		s := open(t, "", c)
 		return storetest.Harness{

@@ -96,20 +96,24 @@ func TestOpenRefusesWhatIsNotOurs(t *testing.T) {
 		want string
 	}{
 		"newer": {func(t *testing.T, path string) {
+			t.Helper()
 			if err := open(t, path, storetest.NewClock()).Close(); err != nil {
 				t.Fatal(err)
 			}
 			execSQL(t, raw(t, path), "PRAGMA user_version = 99")
 		}, "schema version 99"},
 		"foreign": {func(t *testing.T, path string) {
+			t.Helper()
 			execSQL(t, raw(t, path), "CREATE TABLE theirs (a)")
 		}, "another program"},
 		"text": {func(t *testing.T, path string) {
+			t.Helper()
 			if err := os.WriteFile(path, []byte(strings.Repeat("not a database\n", 100)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, "not a database"},
 		"directory": {func(t *testing.T, path string) {
+			t.Helper()
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
 			}

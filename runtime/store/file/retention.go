@@ -24,7 +24,7 @@ func (s *Store) sweep(ctx context.Context, c *conn) {
 	t := &txn{conn: c, ctx: ctx, now: now}
 	n, err := t.deleteFinished(now - s.retention)
 	if err != nil {
-		_ = t.exec("ROLLBACK") // fails when the transaction never began or is gone
+		_ = t.exec("ROLLBACK") //nolint:errcheck // fails when the transaction never began or is gone
 		return
 	}
 	if n == sweepBatch {

@@ -155,7 +155,7 @@ func (s *Store) group(ctx context.Context, c *conn, first *op) {
 		err = t.exec("COMMIT")
 	}
 	if err != nil {
-		_ = t.exec("ROLLBACK") // fails when SQLite has rolled back itself
+		_ = t.exec("ROLLBACK") //nolint:errcheck // fails when SQLite has rolled back itself
 	}
 	s.failed.Store(err != nil)
 	for _, o := range ops {
@@ -179,7 +179,7 @@ func (s *Store) next() *op {
 func (s *Store) apply(c *conn, o *op) error {
 	if o.err = o.ctx.Err(); o.err != nil {
 		o.err = unavailable(o.err)
-		return nil
+		return nil //nolint:nilerr // the operation failed, the transaction did not
 	}
 	o.tx = txn{conn: c, ctx: context.WithoutCancel(o.ctx), now: s.now()}
 	if err := o.tx.exec("SAVEPOINT op"); err != nil {

@@ -26,7 +26,7 @@ type kit struct {
 	T
 	h   Harness
 	s   store.Store
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // the test's, as in testing.T
 	ops atomic.Int64
 	// damaged are runs whose journal the case has broken.
 	damaged map[string]bool

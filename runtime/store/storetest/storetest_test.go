@@ -20,7 +20,7 @@ import (
 
 // recorder is a T that notes failures instead of failing.
 type recorder struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // what Context returns, as in testing.T
 
 	mu     sync.Mutex
 	faults []string
