@@ -83,8 +83,8 @@ func (b *backing) written(ctx context.Context) (int64, error) {
 	return info["aof_current_size"] + info["aof_buffer_length"], nil
 }
 
-// size is what the data take: keys and bytes of memory in Redis, without what its
-// connections use; bytes of the file while it is closed.
+// size is what the data take while no process has the store open: keys and bytes
+// of memory in Redis, bytes of the file.
 func (b *backing) size(ctx context.Context) (keys, bytes int64, err error) {
 	if b.server == nil {
 		info, err := os.Stat(b.path)
@@ -93,12 +93,15 @@ func (b *backing) size(ctx context.Context) (keys, bytes int64, err error) {
 		}
 		return 0, info.Size(), nil
 	}
+	if err := b.server.alone(ctx); err != nil {
+		return 0, 0, err
+	}
 	info, err := b.server.info(ctx, "memory")
 	if err != nil {
 		return 0, 0, err
 	}
 	keys, err = b.server.client.DBSize(ctx).Result()
-	return keys, info["used_memory"] - info["mem_clients_normal"] - info["mem_aof_buffer"], err
+	return keys, info["used_memory"], err
 }
 
 // counted counts the operations of a store that a run needs. Claims and renewals

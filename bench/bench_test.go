@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -38,7 +39,7 @@ func newBench(tb testing.TB) *bench {
 			tb.Error(err)
 		}
 	})
-	s := settings{rounds: 1, runs: 5, seconds: 1, parked: 300, fsync: "everysec"}
+	s := settings{rounds: 1, runs: 5, length: 100 * time.Millisecond, parked: 300, fsync: "everysec"}
 	return &bench{settings: s, dir: dir, agent: a, out: &report{}, talk: &talker{call: asks(freeTool), answer: says("Done.")}}
 }
 
@@ -73,7 +74,8 @@ func TestConversation(t *testing.T) {
 	if n := len(words(1, systemChars)); n != systemChars {
 		t.Errorf("%d characters, want %d", n, systemChars)
 	}
-	if words(1, 500) != words(1, 500) || words(1, 500) == words(2, 500) {
+	first, again := words(1, 500), words(1, 500)
+	if first != again || first == words(2, 500) {
 		t.Error("the words must follow from the seed")
 	}
 }
@@ -170,8 +172,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
 		}
 	}
-	s, err := parse([]string{"-json", "-seconds", "2"}, io.Discard)
-	if want := (settings{rounds: 3, runs: 300, seconds: 2, parked: 10000, fsync: "everysec", asJSON: true}); err != nil || s != want {
+	s, err := parse([]string{"-json", "-for", "2s"}, io.Discard)
+	if want := (settings{rounds: 3, runs: 300, length: 2 * time.Second, parked: 10000, fsync: "everysec", asJSON: true}); err != nil || s != want {
 		t.Errorf("settings %+v, %v; want %+v", s, err, want)
 	}
 }

@@ -155,41 +155,32 @@ func (b *bench) decideNone(ctx context.Context, row *heldCost) error {
 // decideParked leaves runs held, looks at what they cost, and decides some of them
 // in a new process.
 func (b *bench) decideParked(ctx context.Context, back *backing, row *heldCost) error {
-	var sample []string
+	// The scripts and the indexes are there before anything is counted.
 	err := b.with(ctx, back, func(p *process) error {
-		// As many as are remembered, so that what follows is per run.
-		if _, err := park(ctx, p, 4*inFlight); err != nil {
-			return err
-		}
-		keys, bytes, err := back.size(ctx)
-		if err != nil {
-			return err
-		}
-		row.GoroutinesBefore, row.HeapBefore, row.RSSBefore, err = footprint()
-		if err != nil {
-			return err
-		}
-		if sample, err = park(ctx, p, b.parked); err != nil {
-			return err
-		}
-		row.GoroutinesAfter, row.HeapAfter, row.RSSAfter, err = footprint()
-		if err != nil || back.server == nil {
-			return err
-		}
-		moreKeys, moreBytes, err := back.size(ctx)
-		row.Bytes, row.Keys = (moreBytes-bytes)/int64(b.parked), float64(moreKeys-keys)/float64(b.parked)
+		_, err := park(ctx, p, remembered)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if back.server == nil { // the whole file: nothing else is in it
-		_, bytes, err := back.size(ctx)
-		if err != nil {
-			return err
-		}
-		row.Bytes = bytes / int64(b.parked+4*inFlight)
+	keys, bytes, err := back.size(ctx)
+	if err != nil {
+		return err
 	}
+	var sample []string
+	err = b.with(ctx, back, func(p *process) (err error) {
+		sample, err = b.parkAll(ctx, p, row)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	moreKeys, moreBytes, err := back.size(ctx)
+	if err != nil {
+		return err
+	}
+	n := int64(b.parked + remembered)
+	row.Bytes, row.Keys = (moreBytes-bytes)/n, float64(moreKeys-keys)/float64(n)
 	return b.with(ctx, back, func(p *process) error {
 		var took []int64
 		for i, id := range sample {
@@ -204,6 +195,24 @@ func (b *bench) decideParked(ctx context.Context, back *backing, row *heldCost) 
 		row.DecideParked = spread(took)
 		return nil
 	})
+}
+
+// remembered is how many held runs an engine keeps in memory, whatever their
+// number. As many are parked first, so that what is counted then grows with them.
+const remembered = 256
+
+func (b *bench) parkAll(ctx context.Context, p *process, row *heldCost) (sample []string, err error) {
+	if _, err = park(ctx, p, remembered); err != nil {
+		return nil, err
+	}
+	if row.GoroutinesBefore, row.HeapBefore, row.RSSBefore, err = footprint(); err != nil {
+		return nil, err
+	}
+	if sample, err = park(ctx, p, b.parked); err != nil {
+		return nil, err
+	}
+	row.GoroutinesAfter, row.HeapAfter, row.RSSAfter, err = footprint()
+	return sample, err
 }
 
 func timeDecide(ctx context.Context, p *process, holdID string) (us int64, err error) {
@@ -247,7 +256,7 @@ func footprint() (goroutines int, heap, rss int64, err error) {
 	var m goruntime.MemStats
 	goruntime.ReadMemStats(&m)
 	pages, err := residentPages()
-	return goruntime.NumGoroutine(), int64(m.HeapAlloc), pages * int64(os.Getpagesize()), err //nolint:gosec // a heap fits
+	return goruntime.NumGoroutine(), int64(m.HeapAlloc), pages * int64(os.Getpagesize()), err
 }
 
 func residentPages() (int64, error) {

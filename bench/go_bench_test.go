@@ -149,6 +149,7 @@ func BenchmarkRun(b *testing.B) {
 }
 
 func (m *bench) benchmark(b *testing.B, name string, do func(*process) error) {
+	b.Helper()
 	b.ReportAllocs()
 	err := m.on(b.Context(), name, func(_ *backing, p *process) error {
 		for b.Loop() {

@@ -4,7 +4,7 @@
 // both stores, with a model that answers at once and a tool that does nothing, so
 // what is left is ours. docs/performance.md says how to read the figures.
 //
-//	go run ./bench [-json] [-rounds 3] [-runs 300] [-seconds 3] [-parked 10000] [-appendfsync everysec]
+//	go run ./bench [-json] [-rounds 3] [-runs 300] [-for 3s] [-parked 10000] [-appendfsync everysec]
 //
 // It starts its own redis-server and keeps every file in a temporary directory.
 package main
@@ -23,15 +23,13 @@ import (
 
 // settings are what the flags choose.
 type settings struct {
-	rounds  int
-	runs    int
-	seconds int
-	parked  int
-	fsync   string
-	asJSON  bool
+	rounds int
+	runs   int
+	length time.Duration
+	parked int
+	fsync  string
+	asJSON bool
 }
-
-func (s settings) duration() time.Duration { return time.Duration(s.seconds) * time.Second }
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == toolCommand {
@@ -78,7 +76,7 @@ func parse(args []string, errs io.Writer) (settings, error) {
 	f.SetOutput(errs)
 	f.IntVar(&s.rounds, "rounds", 3, "rounds of latency and throughput; the report has their medians")
 	f.IntVar(&s.runs, "runs", 300, "runs of one sequential measurement, after a warm-up")
-	f.IntVar(&s.seconds, "seconds", 3, "length of one throughput measurement, 64 runs in flight")
+	f.DurationVar(&s.length, "for", 3*time.Second, "length of one throughput measurement, 64 runs in flight")
 	f.IntVar(&s.parked, "parked", 10000, "held runs to leave in the store")
 	f.StringVar(&s.fsync, "appendfsync", "everysec", "how Redis writes its append-only file to disk: everysec or always")
 	f.BoolVar(&s.asJSON, "json", false, "write JSON instead of tables")
@@ -92,8 +90,8 @@ func parse(args []string, errs io.Writer) (settings, error) {
 	switch {
 	case f.NArg() > 0:
 		return s, fmt.Errorf("unknown argument %q; see -help", f.Arg(0))
-	case s.rounds < 1 || s.runs < 1 || s.seconds < 1 || s.parked < 1:
-		return s, errors.New("rounds, runs, seconds and parked must be at least 1")
+	case s.rounds < 1 || s.runs < 1 || s.length <= 0 || s.parked < 1:
+		return s, errors.New("rounds, runs and parked must be at least 1, and -for more than 0s")
 	case s.fsync != "everysec" && s.fsync != "always":
 		return s, fmt.Errorf("appendfsync %q; use everysec or always", s.fsync)
 	}

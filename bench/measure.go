@@ -150,7 +150,7 @@ func (b *bench) once(ctx context.Context, sc *scenario, back *backing, do func(c
 	if err != nil {
 		return err
 	}
-	t, err := concurrent(ctx, b.duration(), back, do)
+	t, err := concurrent(ctx, b.length, back, do)
 	if err != nil {
 		return err
 	}

@@ -102,6 +102,23 @@ func (s *server) cpu(ctx context.Context) (int64, error) {
 	return int64(sum * 1e6), nil
 }
 
+// alone waits until the server has let go of every connection but one: what it
+// keeps for a connection counts as its memory.
+func (s *server) alone(ctx context.Context) error {
+	for range 500 {
+		info, err := s.info(ctx, "clients")
+		if err != nil || info["connected_clients"] <= 1 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-clock.System{}.After(10 * time.Millisecond):
+		}
+	}
+	return errors.New("redis-server still has connections of a closed store")
+}
+
 // calls reads how often each command was called, those inside scripts included.
 func (s *server) calls(ctx context.Context) (map[string]int64, error) {
 	text, err := s.client.Info(ctx, "commandstats").Result()

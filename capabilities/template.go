@@ -114,13 +114,13 @@ func RenderPrompt(loop *Loop, input json.RawMessage) (string, error) {
 }
 
 // DefaultPrompt returns the user message when the loop has no prompt: the value
-// of the schema's only string property, or else the whole input as compact JSON.
+// of the schema's only string property when the input holds nothing else, or else
+// the whole input as compact JSON, so that nothing a caller said is dropped.
 func DefaultPrompt(input, inputSchema json.RawMessage) string {
-	if name, ok := onlyString(inputSchema); ok {
-		if value := rawjson.Get(input, name); rawjson.Kind(value) == "string" {
-			if text, err := promptText(value); err == nil {
-				return text
-			}
+	members, err := rawjson.Fields(input)
+	if name, ok := onlyString(inputSchema); ok && err == nil && len(members) == 1 && members[0].Name == name {
+		if text, ok := rawjson.Text(members[0].Value); ok {
+			return text
 		}
 	}
 	compact, err := rawjson.Compact(input)

@@ -41,7 +41,8 @@ func TestDefaultPrompt(t *testing.T) {
 	one := `{"type":"object","properties":{"message":{"type":"string"},"n":{"type":"integer"}}}`
 	two := `{"properties":{"a":{"type":"string"},"b":{"type":["string","null"]}}}`
 	for _, c := range []struct{ name, schema, input, want string }{
-		{"the only text", one, `{"message":"hi","n":1}`, "hi"},
+		{"the only text", one, `{"message":"hi"}`, "hi"},
+		{"text beside a number", one, `{"message":"hi","n":1}`, `{"message":"hi","n":1}`},
 		{"absent", one, `{ "n": 12345678901234567890 }`, `{"n":12345678901234567890}`},
 		{"two texts", two, `{"b": "x", "a": "y"}`, `{"b":"x","a":"y"}`},
 		{"text or null", `{"properties":{"a":{"type":["string","null"]}}}`, `{"a":null}`, `{"a":null}`},

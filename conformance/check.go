@@ -1,6 +1,10 @@
 package conformance
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unicode"
+)
 
 // The names of all checks, as reports show them.
 const (
@@ -90,7 +94,7 @@ func (r Result) Title() string {
 func (r *Result) check(name string, ok bool, expected, seen string) bool {
 	c := Check{Name: name, OK: ok}
 	if !ok {
-		c.Expected, c.Seen = expected, short(seen)
+		c.Expected, c.Seen = printable(expected), printable(short(seen))
 	}
 	r.Checks = append(r.Checks, c)
 	return ok
@@ -127,4 +131,15 @@ func (r *Report) add(res Result, took time.Duration) {
 		r.Skipped++
 	}
 	r.Results = append(r.Results, res)
+}
+
+// printable replaces what a terminal or an XML reader could take for more than
+// text: reports repeat what agents and tools say.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
 }

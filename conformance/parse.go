@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"agentos/internal/schema"
 	"agentos/internal/strictyaml"
@@ -94,8 +95,8 @@ func parseName(v strictyaml.Value, seen map[string]bool) string {
 	switch {
 	case name == "":
 		return ""
-	case len(name) > maxNameBytes || strings.ContainsAny(name, "\r\n"):
-		v.Problem("must be one line of at most %d bytes", maxNameBytes)
+	case len(name) > maxNameBytes || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		v.Problem("must be one printable line of at most %d bytes", maxNameBytes)
 	case seen[name]:
 		v.Problem("another case has this name; give each its own")
 	}

@@ -21,8 +21,9 @@ import (
 // read, "write" calls write, which needs approval, "fail" fails; anything else is
 // answered. A run makes at most one call.
 type puppet struct {
-	mode string
-	dir  Dir
+	mode  string
+	dir   Dir
+	clock quick
 
 	mu      sync.Mutex
 	runs    []*puppetRun
@@ -53,11 +54,14 @@ type puppetRun struct {
 	tool     string
 	args     json.RawMessage
 	entries  []api.Entry
-	hold     *api.Hold
+	holds    []*api.Hold
 	digest   string
-	holds    int
 	outcome  string
 	startedN int
+}
+
+func newPuppet(mode string, dir Dir) *puppet {
+	return &puppet{mode: mode, dir: dir, clock: newQuick(), keys: map[string]*puppetRun{}}
 }
 
 // start is Config.Start.
@@ -99,7 +103,7 @@ func (p *puppet) reach(point string) {
 	}
 }
 
-func (p *puppet) now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(p.offset) }
+func (p *puppet) now() time.Time { return p.clock.Now().Add(p.offset) }
 
 // commit makes entries and what do changes durable between two points.
 func (p *puppet) commit(r *puppetRun, to stage, entries ...api.Entry) {
@@ -111,6 +115,12 @@ func (p *puppet) commit(r *puppetRun, to stage, entries ...api.Entry) {
 	for _, e := range entries {
 		e.Seq, e.At = int64(len(r.entries)+1), api.Time{Time: p.now()}
 		r.entries = append(r.entries, e)
+		switch e.Type {
+		case "run.completed":
+			r.Status = api.RunCompleted
+		case "run.failed":
+			r.Status = api.RunFailed
+		}
 	}
 	r.stage = to
 	p.reach("after:" + strings.Join(names, "+"))
@@ -181,7 +191,7 @@ func (p *puppet) answer(r *puppetRun) {
 	switch {
 	case r.message == "fail":
 		p.commit(r, ended, entry("run.failed", `{}`))
-		r.Status, r.Error = api.RunFailed, &api.Error{Code: problem.MCPUnavailable, Message: "no way to docs"}
+		r.Error = &api.Error{Code: problem.MCPUnavailable, Message: "no way to docs"}
 		if p.mode == "no message" {
 			r.Error.Message = ""
 		}
@@ -208,23 +218,21 @@ func (p *puppet) finish(r *puppetRun) {
 		r.Output = json.RawMessage(`{"answer":"what?"}`)
 	case "fails after decision":
 		p.commit(r, ended, entry("run.failed", `{}`))
-		r.Status, r.Error = api.RunFailed, &api.Error{Code: "model_error", Message: "no"}
+		r.Error = &api.Error{Code: "model_error", Message: "no"}
 		return
 	}
 	p.commit(r, ended, entry("model.answered", `{}`), entry("run.completed", `{}`))
-	r.Status = api.RunCompleted
 }
 
 // open suspends the run.
 func (p *puppet) open(r *puppetRun, kind string) {
 	r.digest = fmt.Sprint("sha256:", p.version)
 	it := api.Item{ID: "call_1", Title: r.tool, Data: r.args, Server: "tools", Tool: r.tool, ToolDigest: r.digest}
-	if r.hold != nil && kind == kindToolCall {
-		it.Changed = &api.Change{OldDigest: r.hold.Items[0].ToolDigest}
+	if len(r.holds) > 0 && kind == kindToolCall {
+		it.Changed = &api.Change{OldDigest: r.holds[0].Items[0].ToolDigest}
 	}
-	r.holds++
 	h := &api.Hold{
-		HoldID: fmt.Sprintf("h_%s_%d", r.RunID, r.holds), RunID: r.RunID, Status: api.HoldPending, Kind: kind, Intent: "Run " + r.tool + "?",
+		HoldID: fmt.Sprintf("h_%s_%d", r.RunID, len(r.holds)+1), RunID: r.RunID, Status: api.HoldPending, Kind: kind, Intent: "Run " + r.tool + "?",
 		Items: []api.Item{it}, Actions: actionsOf(kind), Revision: int64(len(r.entries) + 1),
 		CreatedAt: api.Time{Time: p.now()}, ExpiresAt: api.Time{Time: p.now().Add(time.Hour)},
 	}
@@ -232,7 +240,7 @@ func (p *puppet) open(r *puppetRun, kind string) {
 		h.Intent = ""
 	}
 	p.commit(r, waiting, entry("hold.opened", `{"hold":{"kind":%q,"items":[{"id":"call_1"}]}}`, kind))
-	r.Status, r.hold, r.Hold = api.RunHeld, h, h
+	r.Status, r.Hold, r.holds = api.RunHeld, h, append(r.holds, h)
 }
 
 // call lets the tool run.
@@ -278,15 +286,14 @@ func (p *puppet) recoverRun(r *puppetRun) {
 }
 
 // decide applies a decision to a hold and answers.
-func (p *puppet) decide(r *puppetRun, body api.Decide) (api.Decided, *refused) {
-	h := r.hold
+func (p *puppet) decide(r *puppetRun, h *api.Hold, body api.Decide) (api.Decided, *refused) {
 	d := body.Decisions[0]
 	if h.Status == api.HoldPending && !p.now().Before(h.ExpiresAt.Time) && p.mode != "decides too late" {
 		p.expire(r)
 		return api.Decided{}, refuse(409, problem.HoldExpired, h)
 	}
 	if h.Status != api.HoldPending {
-		return p.decideAgain(r, d)
+		return p.decideAgain(r, h, d)
 	}
 	switch {
 	case p.mode == "refuses decisions" && d.ID == "call_1" && d.Action == actionApprove:
@@ -299,13 +306,12 @@ func (p *puppet) decide(r *puppetRun, body api.Decide) (api.Decided, *refused) {
 		return api.Decided{Hold: *h, Run: r.Run}, nil
 	}
 	p.commit(r, r.stage, entry("hold.decided", `{}`), entry("hold.closed", `{}`))
-	p.apply(r, d)
+	p.apply(r, h, d)
 	p.drive(r)
 	return api.Decided{Hold: *h, Run: r.Run}, nil
 }
 
-func (p *puppet) decideAgain(r *puppetRun, d api.ItemDecision) (api.Decided, *refused) {
-	h := r.hold
+func (p *puppet) decideAgain(r *puppetRun, h *api.Hold, d api.ItemDecision) (api.Decided, *refused) {
 	if h.Status == api.HoldExpired {
 		return api.Decided{}, refuse(409, problem.HoldExpired, h)
 	}
@@ -316,8 +322,7 @@ func (p *puppet) decideAgain(r *puppetRun, d api.ItemDecision) (api.Decided, *re
 	return api.Decided{Hold: *h, Run: r.Run}, nil
 }
 
-func (p *puppet) apply(r *puppetRun, d api.ItemDecision) {
-	h := r.hold
+func (p *puppet) apply(r *puppetRun, h *api.Hold, d api.ItemDecision) {
 	changed := h.Items[0].ToolDigest != fmt.Sprint("sha256:", p.version)
 	h.Status, h.Items[0].Decision = api.HoldDecided, &api.Decision{Action: d.Action, Data: d.Data}
 	r.Status, r.Hold = api.RunRunning, nil
@@ -345,7 +350,7 @@ func (p *puppet) apply(r *puppetRun, d api.ItemDecision) {
 
 // expire ends a hold whose time is over.
 func (p *puppet) expire(r *puppetRun) {
-	r.hold.Status, r.Hold, r.Status = api.HoldExpired, nil, api.RunRunning
+	r.Hold.Status, r.Hold, r.Status = api.HoldExpired, nil, api.RunRunning
 	p.commit(r, returned, entry("hold.closed", `{}`))
 	r.outcome = "expired"
 	if p.mode == "runs what expired" {
@@ -396,22 +401,24 @@ func (p *puppet) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (p *puppet) holdRequest(w http.ResponseWriter, req *http.Request, id string) {
-	i := slices.IndexFunc(p.runs, func(r *puppetRun) bool { return r.hold != nil && r.hold.HoldID == id })
-	if i < 0 {
-		// Only the newest hold of a run is kept.
-		r := refuse(409, problem.HoldDecided, nil)
-		send(w, r.status, r.body)
-		return
+	var r *puppetRun
+	var h *api.Hold
+	for _, run := range p.runs {
+		for _, hold := range run.holds {
+			if hold.HoldID == id {
+				r, h = run, hold
+			}
+		}
 	}
 	if req.Method == http.MethodGet {
-		send(w, 200, p.runs[i].hold)
+		send(w, 200, h)
 		return
 	}
 	var body api.Decide
 	if err := json.NewDecoder(req.Body).Decode(&body); err != nil {
 		panic(err)
 	}
-	out, no := p.decide(p.runs[i], body)
+	out, no := p.decide(r, h, body)
 	if no != nil {
 		send(w, no.status, no.body)
 		return
@@ -482,7 +489,7 @@ func (p *puppet) run(id string) *puppetRun {
 }
 
 func (p *puppet) show(w http.ResponseWriter, r *puppetRun, what string) {
-	if r.Status == api.RunHeld && !p.now().Before(r.hold.ExpiresAt.Time) {
+	if r.Status == api.RunHeld && !p.now().Before(r.Hold.ExpiresAt.Time) {
 		p.expire(r)
 	}
 	switch what {

@@ -95,11 +95,11 @@ func crashChild() error {
 		})
 	}
 	ctx := context.Background()
-	real, err := openCrashStore(ctx, p.Store, clock.System{})
+	plain, err := openCrashStore(ctx, p.Store, clock.System{})
 	if err != nil {
 		return err
 	}
-	s := store.Fault{Store: real, At: func(_ context.Context, at store.Point) {
+	s := store.Fault{Store: plain, At: func(_ context.Context, at store.Point) {
 		if at.String() == p.Point {
 			die()
 		}
@@ -215,7 +215,7 @@ func TestCrashTable(t *testing.T) {
 	}{
 		{name: "before the creation commit", plan: crashPlan{Point: "before:run.created", Scene: "once"}, tool: once, before: 1, after: 1},
 		{name: "after the creation commit", plan: crashPlan{Point: "after:run.created", Scene: "once"}, tool: once, before: 1, after: 1},
-		{name: "during a model call", plan: crashPlan{Point: "during:model", Scene: "once"}, tool: once, before: 1, after: 1, more: func(r *rig, v store.View) {
+		{name: "during a model call", plan: crashPlan{Point: "during:model", Scene: "once"}, tool: once, before: 1, after: 1, more: func(r *rig, _ store.View) {
 			if n := r.model.asked(); n != 2 {
 				r.t.Errorf("the second process asked the model %d times, want 2", n)
 			}

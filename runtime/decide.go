@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"agentos/holds"
@@ -104,7 +105,7 @@ func (e *Engine) checkEdits(s suspended, post holds.Post) error {
 	}
 	rules := a.Manifest.Rules
 	if c := a.Manifest.Capabilities[s.record.Capability]; c != nil && c.Loop != nil {
-		rules = a.rules(c.Loop)
+		rules = slices.Concat(rules, c.Loop.Rules)
 	}
 	for _, d := range post.Decisions {
 		it := s.hold.Item(d.ID)

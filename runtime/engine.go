@@ -22,15 +22,8 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/runtime/journal"
-	"agentos/runtime/mcp"
 	"agentos/runtime/store"
 )
-
-// Agent is a loaded agent with its connections.
-type Agent struct {
-	Manifest *capabilities.Agent
-	MCP      *mcp.Set
-}
 
 // Config is what an engine needs. Every field without a default is required.
 type Config struct {

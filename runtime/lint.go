@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"maps"
 	"slices"
 
 	"agentos/holds/policy"
@@ -10,8 +11,8 @@ import (
 
 // offered are the agent's tools as policy sees them, and under the names a
 // capability's model sees; a name is empty where the tool is not shown.
-func (a *Agent) offered(shown toolSet) (calls []policy.Call, names []string) {
-	for _, t := range a.MCP.Tools() {
+func offered(tools []mcp.Tool, shown *toolSet) (calls []policy.Call, names []string) {
+	for _, t := range tools {
 		calls = append(calls, policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive})
 		i := slices.IndexFunc(shown.named, func(n mcp.Named) bool { return n.Tool.Server == t.Server && n.Tool.Name == t.Name })
 		if i < 0 {
@@ -25,28 +26,23 @@ func (a *Agent) offered(shown toolSet) (calls []policy.Call, names []string) {
 
 // Misleading returns what is wrong with rules that read like a gate for an
 // offered tool and are none, or nil. An agent with such a rule must not run.
-func (a *Agent) Misleading() *problem.Error {
+func (a *Agent) Misleading() *problem.Error { return a.view().misleading }
+
+func (a *Agent) findMisleading(v *view) *problem.Error {
 	var faults []problem.Detail
-	for _, c := range a.Manifest.Capabilities {
-		if c.Loop == nil {
-			continue
-		}
-		calls, names := a.offered(a.toolSet(c.Loop))
-		for _, r := range a.rules(c.Loop) {
+	tools := a.MCP.Tools()
+	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
+		set := v.sets[name]
+		calls, names := offered(tools, set)
+		for _, r := range set.rules {
 			if text, near := policy.NearMiss(r, calls, names); near {
-				faults = append(faults, problem.Detail{Path: "capabilities." + c.Name, Message: text})
+				faults = append(faults, problem.Detail{Path: "capabilities." + name, Message: text})
 			}
 		}
 	}
 	if len(faults) == 0 {
 		return nil
 	}
-	slices.SortFunc(faults, func(x, y problem.Detail) int {
-		if x.Path < y.Path {
-			return -1
-		}
-		return 1
-	})
 	return problem.New(problem.InvalidManifest, "agent %s has rules that protect nothing although they read like it", a.Manifest.Name).With(faults...)
 }
 
@@ -58,16 +54,14 @@ func (a *Agent) Idle() []string {
 		return nil
 	}
 	var out []string
-	for _, c := range a.Manifest.Capabilities {
-		if c.Loop == nil {
-			continue
-		}
-		calls, names := a.offered(a.toolSet(c.Loop))
-		for _, r := range policy.Unmatched(a.rules(c.Loop), calls) {
+	tools := a.MCP.Tools()
+	for name, set := range a.view().sets {
+		calls, names := offered(tools, set)
+		for _, r := range policy.Unmatched(set.rules, calls) {
 			if _, near := policy.NearMiss(r, calls, names); near {
 				continue
 			}
-			out = append(out, "agent "+a.Manifest.Name+", capability "+c.Name+": rule "+r.ID+" matches no tool that a server offers")
+			out = append(out, "agent "+a.Manifest.Name+", capability "+name+": rule "+r.ID+" matches no tool that a server offers")
 		}
 	}
 	slices.Sort(out)

@@ -112,7 +112,7 @@ func (w *run) judge(c *journal.Call) judgement {
 	if !ok {
 		return judgement{finish: w.gone(c)}
 	}
-	v := policy.Evaluate(w.agent.rules(w.capability.Loop), policy.Call{Server: c.Server, Tool: c.Tool, Destructive: tool.Destructive})
+	v := w.toolSet().verdict(tool)
 	switch {
 	case v.Effect == policy.Deny:
 		return judgement{finish: finish(c, journal.Denied, deniedText(v))}

@@ -58,9 +58,9 @@ type run struct {
 // leaseBox is a lease and when it ends on the local clock. A renewal and the
 // run's own commits both set it.
 type leaseBox struct {
-	mu    sync.Mutex
-	lease store.Lease
-	until time.Time
+	mu       sync.Mutex
+	lease    store.Lease
+	until    time.Time
 	ttl      time.Duration
 	cancelBy string
 }

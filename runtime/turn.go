@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,12 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"agentos/capabilities"
 	"agentos/gateway"
 	"agentos/holds/policy"
 	"agentos/internal/problem"
-	"agentos/internal/rawjson"
-	"agentos/internal/schema"
 	"agentos/runtime/journal"
 	"agentos/runtime/mcp"
 	"agentos/runtime/store"
@@ -41,7 +39,7 @@ func (w *run) turn(ctx context.Context) (Outcome, error) {
 	if loop.MaxTokens > 0 && w.state.Usage.TotalTokens >= loop.MaxTokens {
 		return w.fail(problem.New(problem.TokenBudgetExceeded, "the run used %d of its %d tokens", w.state.Usage.TotalTokens, loop.MaxTokens))
 	}
-	w.agent.MCP.Wait(ctx)
+	w.agent.MCP.Wait(ctx, w.aliases()...)
 	if p := w.missingServer(); p != nil {
 		return w.fail(p)
 	}
@@ -52,11 +50,11 @@ func (w *run) turn(ctx context.Context) (Outcome, error) {
 	if err != nil {
 		return w.fail(problem.Wrap(err, problem.InvalidHistory, "the conversation is not one a provider accepts: %v", err))
 	}
-	tools := w.agent.toolSet(w.capability.Loop)
+	tools := w.toolSet()
 	model := w.agent.Manifest.Models[loop.Model]
 	reply, err := w.e.cfg.Gateway.Complete(ctx, gateway.Request{
 		Model: model.Use, Fallback: model.Fallback, Messages: history,
-		Tools: tools.definitions(), Extra: responseFormat(w.capability),
+		Tools: tools.definitions, Extra: responseFormat(w.capability),
 	})
 	if err != nil {
 		return w.modelFailed(ctx, err)
@@ -92,8 +90,9 @@ func (w *run) modelFailed(ctx context.Context, err error) (Outcome, error) {
 
 // missingServer returns the error of a required server that is not connected.
 func (w *run) missingServer() *problem.Error {
+	mine := w.aliases()
 	for _, s := range w.agent.MCP.Status() {
-		if !s.Required || !w.usesServer(s.Name) {
+		if !s.Required || !slices.Contains(mine, s.Name) {
 			continue
 		}
 		if s.Status == mcp.Connected || s.Status == mcp.Disconnected && s.ToolCount > 0 {
@@ -105,7 +104,7 @@ func (w *run) missingServer() *problem.Error {
 }
 
 // answered records a reply.
-func (w *run) answered(reply gateway.Reply, tools toolSet) (Outcome, error) {
+func (w *run) answered(reply gateway.Reply, tools *toolSet) (Outcome, error) {
 	message := json.RawMessage(w.e.cfg.Redact(string(reply.Message)))
 	a := journal.Answered{
 		Turn: len(w.state.Answers) + 1, Message: message, FinishReason: reply.FinishReason,
@@ -115,7 +114,7 @@ func (w *run) answered(reply gateway.Reply, tools toolSet) (Outcome, error) {
 	if reply.Usage != nil {
 		a.Usage = &journal.Usage{InputTokens: reply.Usage.InputTokens, OutputTokens: reply.Usage.OutputTokens, TotalTokens: reply.Usage.TotalTokens}
 	}
-	if servers := w.servers(); string(servers) != string(w.state.Servers) {
+	if servers := w.agent.view().header; !bytes.Equal(servers, w.state.Servers) {
 		a.Servers = servers
 	}
 	cut := reply.Cut()
@@ -170,7 +169,7 @@ func (w *run) afterAnswer(refused []journal.Finished, output json.RawMessage, fa
 
 // check makes a call of ours from one of the model's. A call that fails a check
 // comes with its end: it never reaches a tool or a person.
-func (w *run) check(tc gateway.ToolCall, tools toolSet, id string) (journal.Asked, *journal.Finished) {
+func (w *run) check(tc gateway.ToolCall, tools *toolSet, id string) (journal.Asked, *journal.Finished) {
 	a := journal.Asked{ID: id, ProviderID: tc.ID, Name: tc.Name}
 	refuse := func(format string, args ...any) (journal.Asked, *journal.Finished) {
 		return a, &journal.Finished{Outcome: journal.Invalid, Text: fmt.Sprintf(format, args...)}
@@ -192,7 +191,7 @@ func (w *run) check(tc gateway.ToolCall, tools toolSet, id string) (journal.Aske
 			return refuse("The arguments of %s do not fit its schema, so it did not run: %s. Call it again with arguments that fit.", tc.Name, faultText(faults))
 		}
 	}
-	a.Verdict = policy.Evaluate(w.agent.rules(w.capability.Loop), policy.Call{Server: tool.Server, Tool: tool.Name, Destructive: tool.Destructive})
+	a.Verdict = policy.Evaluate(tools.rules, policy.Call{Server: tool.Server, Tool: tool.Name, Destructive: tool.Destructive})
 	if a.Verdict.Effect == policy.Deny {
 		return a, &journal.Finished{Outcome: journal.Denied, Text: deniedText(a.Verdict)}
 	}
@@ -222,123 +221,4 @@ func (w *run) wasCut() bool {
 	}
 	r := w.state.Answers[len(w.state.Answers)-1].FinishReason
 	return r == "length" || r == "content_filter"
-}
-
-// servers is the header of a run: every configured MCP server as it is now.
-func (w *run) servers() json.RawMessage {
-	raw, err := rawjson.Marshal(w.agent.MCP.Status())
-	if err != nil {
-		return nil // plain structs always encode
-	}
-	return raw
-}
-
-// toolSet are the tools a capability offers the model at one turn.
-type toolSet struct {
-	named  []mcp.Named
-	byName map[string]mcp.Tool
-}
-
-// toolSet returns the tools of a capability under the names the model sees.
-func (a *Agent) toolSet(l *capabilities.Loop) toolSet {
-	var mine []mcp.Tool
-	for _, t := range a.MCP.Tools() {
-		if offers(l.Tools, t) {
-			mine = append(mine, t)
-		}
-	}
-	named, _ := mcp.Names(mine, l.Namespaced)
-	s := toolSet{named: named, byName: make(map[string]mcp.Tool, len(named))}
-	for _, n := range named {
-		s.byName[n.Provider] = n.Tool
-	}
-	return s
-}
-
-// OfferedTool is a tool of a capability with what policy says about it.
-type OfferedTool struct {
-	// Provider is the name the model sees; Server and Tool are the alias and the
-	// raw name, which policy goes by.
-	Provider, Server, Tool string
-	Description            string
-	InputSchema            json.RawMessage
-	Effect                 string
-	Verdict                policy.Verdict
-}
-
-// Tools returns what a capability of the agent offers its model now.
-func (a *Agent) Tools(c *capabilities.Capability) []OfferedTool {
-	if c.Loop == nil {
-		return nil
-	}
-	var out []OfferedTool
-	for _, n := range a.toolSet(c.Loop).named {
-		t := n.Tool
-		out = append(out, OfferedTool{
-			Provider: n.Provider, Server: t.Server, Tool: t.Name, Description: t.Description,
-			InputSchema: t.InputSchema, Effect: string(t.Effect),
-			Verdict: policy.Evaluate(a.rules(c.Loop), policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive}),
-		})
-	}
-	return out
-}
-
-// rules are the policy rules that apply to a capability.
-func (a *Agent) rules(l *capabilities.Loop) []policy.Rule {
-	return slices.Concat(a.Manifest.Rules, l.Rules)
-}
-
-// offers reports whether a capability's list of servers and "server/tool" globs
-// holds the tool; nil holds all.
-func offers(list []string, t mcp.Tool) bool {
-	if list == nil {
-		return true
-	}
-	return slices.ContainsFunc(list, func(entry string) bool {
-		return entry == t.Server || strings.Contains(entry, "/") && policy.Match(entry, t.Server, t.Name)
-	})
-}
-
-func (w *run) usesServer(alias string) bool {
-	list := w.capability.Loop.Tools
-	return list == nil || slices.ContainsFunc(list, func(entry string) bool {
-		server, _, _ := strings.Cut(entry, "/")
-		return policy.Match(server+"/x", alias, "x")
-	})
-}
-
-// tool finds a tool of the capability by alias and raw name.
-func (w *run) tool(server, name string) (mcp.Tool, bool) {
-	w.agent.MCP.Wait(w.ctx)
-	for _, n := range w.agent.toolSet(w.capability.Loop).named {
-		if n.Tool.Server == server && n.Tool.Name == name {
-			return n.Tool, true
-		}
-	}
-	return mcp.Tool{}, false
-}
-
-func (s toolSet) names() []string {
-	out := make([]string, len(s.named))
-	for i, n := range s.named {
-		out[i] = n.Provider
-	}
-	return out
-}
-
-// definitions are the tools as the provider takes them, in a stable order.
-func (s toolSet) definitions() []json.RawMessage {
-	out := make([]json.RawMessage, len(s.named))
-	for i, n := range s.named {
-		function := []rawjson.Field{{Name: "name", Value: rawjson.Quote(n.Provider)}}
-		if n.Tool.Description != "" {
-			function = append(function, rawjson.Field{Name: "description", Value: rawjson.Quote(n.Tool.Description)})
-		}
-		function = append(function, rawjson.Field{Name: "parameters", Value: schema.FunctionParameters(n.Tool.InputSchema)})
-		out[i] = rawjson.Object([]rawjson.Field{
-			{Name: "type", Value: rawjson.Quote("function")},
-			{Name: "function", Value: rawjson.Object(function)},
-		})
-	}
-	return out
 }

@@ -61,7 +61,7 @@ func (f failed) Error() string { return fmt.Sprintf("exit %d", f.code) }
 
 // execute runs the command line args and returns the exit code.
 func execute(ctx context.Context, io stdio, env lookup, args []string) int {
-	root := rootCommand(io, env)
+	root := rootCommand(io, env) //nolint:contextcheck // a command takes the context of ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(io.in)
 	root.SetOut(io.out)
@@ -107,7 +107,7 @@ func rootCommand(io stdio, env lookup) *cobra.Command {
 		Short:         "Run agents whose risky calls wait for a person",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command %q; see agentos --help", args[0])}
 			}

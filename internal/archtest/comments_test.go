@@ -2,7 +2,6 @@ package archtest
 
 import (
 	"go/ast"
-	"go/token"
 	"strings"
 	"testing"
 )
@@ -86,7 +85,7 @@ func documentedSpecs(t *testing.T, f *file, d *ast.GenDecl) {
 		case *ast.ValueSpec:
 			for _, name := range s.Names {
 				if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
-					t.Errorf("%s: %s %s has no comment", f.at(s), token.Token(d.Tok), name.Name)
+					t.Errorf("%s: %s %s has no comment", f.at(s), d.Tok, name.Name)
 				}
 			}
 		}

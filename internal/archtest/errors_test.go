@@ -30,7 +30,8 @@ itself. A status of — means that the code does not answer requests.
 // their statuses.
 func TestErrorsDocument(t *testing.T) {
 	t.Parallel()
-	want := errorsHead
+	var doc strings.Builder
+	doc.WriteString(errorsHead)
 	var codes, table *file
 	for _, f := range source(t) {
 		switch f.path {
@@ -50,12 +51,12 @@ func TestErrorsDocument(t *testing.T) {
 			continue
 		}
 		title, _, _ := strings.Cut(group.Doc.Text(), ".") // the first sentence
-		want += "\n## " + title + "\n\n" +
-			"| code | status | meaning |\n| --- | --- | --- |\n"
+		doc.WriteString("\n## " + title + "\n\n| code | status | meaning |\n| --- | --- | --- |\n")
 		for _, spec := range group.Specs {
-			want += codeRow(t, codes, spec, statuses)
+			doc.WriteString(codeRow(t, codes, spec, statuses))
 		}
 	}
+	want := doc.String()
 	path := filepath.Join(root, "docs", "errors.md")
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {

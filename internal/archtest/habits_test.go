@@ -108,7 +108,7 @@ var world = map[string]string{
 // the command with environment, exit code and root context.
 var opensWorld = map[string][]string{
 	"internal/clock": {"time.Now", "time.After"},
-	"cmd/agentos":    {"os.Exit", "os.LookupEnv", "context.Background"},
+	"cmd/agentos":    {"os.Exit", "os.LookupEnv", "os.Environ", "context.Background"},
 }
 
 func TestShippedCodeTakesTheWorldAsArgument(t *testing.T) {

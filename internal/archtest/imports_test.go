@@ -201,7 +201,7 @@ func TestOneImporterPerLibrary(t *testing.T) {
 		}
 	}
 	for _, l := range libraries {
-		for _, pkg := range strings.Fields(l.may) {
+		for pkg := range strings.FieldsSeq(l.may) {
 			if !used[l.path+" "+pkg] {
 				t.Errorf("%s may import %s and does not", pkg, l.path)
 			}

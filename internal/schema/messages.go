@@ -184,13 +184,6 @@ func (c *collector) ownLocation(e *jsonschema.ValidationError) (string, bool) {
 	return pointer(fragment), true
 }
 
-// as is v as a T, or nothing: the library has checked the schema and the type of
-// the instance, and a message can do without what is not there.
-func as[T any](v any) T {
-	t, _ := v.(T) //nolint:errcheck // see above
-	return t
-}
-
 func missing(value, instance any) []string {
 	names := list(value)
 	members := object(instance)

@@ -155,7 +155,7 @@ func (s *server) wanted(name string) bool {
 }
 
 func (s *server) matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return policy.MatchServerTool(p, s.alias, name) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return policy.Match(p, s.alias, name) })
 }
 
 func (s *server) buildTool(raw json.RawMessage) (t Tool, warnings []string, err error) {

@@ -21,6 +21,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	mcpgo "github.com/mark3labs/mcp-go/mcp"
@@ -147,7 +148,9 @@ type Set struct {
 	life    context.Context //nolint:containedctx // ends with Close and bounds the calls of every caller
 	end     context.CancelCauseFunc
 	hurry   context.CancelFunc
-	wg      sync.WaitGroup
+	// revision counts the changes of all servers.
+	revision atomic.Int64
+	wg       sync.WaitGroup
 }
 
 // errShutdown is the cause of calls that Close ends.
@@ -164,7 +167,9 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 	closing, hurry := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Set{servers: map[string]*server{}, life: life, end: end, hurry: hurry}
 	for alias, spec := range cfg.Servers {
-		s.servers[alias] = newServer(alias, spec, cfg)
+		srv := newServer(alias, spec, cfg)
+		srv.revision = &s.revision
+		s.servers[alias] = srv
 		s.aliases = append(s.aliases, alias)
 	}
 	sort.Strings(s.aliases)
@@ -217,10 +222,21 @@ func reservedHeader(name string) string {
 	return ""
 }
 
-// Wait returns when the first attempt to connect each server has ended, or ctx
-// has.
-func (s *Set) Wait(ctx context.Context) {
-	for _, srv := range s.servers {
+// Revision is a number that changes whenever the state or the tools of a server
+// do: what was worked out at one revision holds until it is another.
+func (s *Set) Revision() int64 { return s.revision.Load() }
+
+// Wait returns when the first attempt to connect each of the servers (all of them
+// when none is named) has ended, or ctx has.
+func (s *Set) Wait(ctx context.Context, aliases ...string) {
+	if len(aliases) == 0 {
+		aliases = s.aliases
+	}
+	for _, alias := range aliases {
+		srv := s.servers[alias]
+		if srv == nil {
+			continue
+		}
 		select {
 		case <-srv.first:
 		case <-ctx.Done():

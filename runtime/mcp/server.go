@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentos/capabilities"
@@ -22,6 +23,8 @@ type server struct {
 	first chan struct{} // closed when the first attempt has ended
 
 	firstOnce sync.Once
+
+	revision *atomic.Int64 // of the whole Set; counted up with mu held
 
 	mu          sync.Mutex
 	state       State
@@ -46,7 +49,7 @@ type attempt struct {
 func newServer(alias string, spec *capabilities.Server, cfg Config) *server {
 	cfg.Log = cfg.Log.With(slog.String("mcp_server", alias))
 	return &server{
-		alias: alias, spec: spec, cfg: cfg, state: NotConnected,
+		alias: alias, spec: spec, cfg: cfg, state: NotConnected, revision: new(atomic.Int64),
 		wake: make(chan struct{}, 1), first: make(chan struct{}), next: &attempt{done: make(chan struct{})},
 	}
 }
@@ -115,6 +118,7 @@ func (s *server) ended(ses *session, err error) {
 		// the time it named.
 		s.notBefore = s.cfg.Clock.Now().Add(max(firstBackoff, retryAfter(err)))
 	}
+	s.revision.Add(1)
 	select {
 	case <-s.wake: // the attempt it asked for has been made
 	default:
@@ -134,6 +138,7 @@ func (s *server) dropped(cause error) {
 	s.session = nil
 	s.state = Disconnected
 	s.fault = cause
+	s.revision.Add(1)
 	s.mu.Unlock()
 	s.cfg.Log.Info("mcp_disconnected", slog.String("cause", s.redact(cause.Error())))
 }
@@ -177,6 +182,7 @@ func (s *server) refresh(life context.Context, ses *session) {
 	} else {
 		s.stale = "the tool list changed but could not be read again: " + err.Error()
 	}
+	s.revision.Add(1)
 	s.mu.Unlock()
 	ses.covered(seen)
 	if err != nil {

@@ -161,11 +161,7 @@ func (s *server) open(life context.Context, h wire.Handler) (wire.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := make([]string, len(s.spec.Command))
-	for i, arg := range s.spec.Command {
-		command[i] = strings.ReplaceAll(arg, "${agentos}", s.cfg.Binary)
-	}
-	return wire.NewStdio(life, wire.StdioConfig{Common: common, Command: command, Env: env, Dir: s.spec.Cwd})
+	return wire.NewStdio(life, wire.StdioConfig{Common: common, Command: s.spec.Argv(s.cfg.Binary), Env: env, Dir: s.spec.Cwd})
 }
 
 func (s *server) environment() ([]string, error) {
