@@ -105,8 +105,14 @@ func count(ctx context.Context, back *backing, s *counted, do func(context.Conte
 	return row, nil
 }
 
-// samples is how many of the held runs are decided.
-const samples = 200
+// maxSamples is the most held runs that are decided, after a warm-up.
+const maxSamples = 200
+
+// samples are how many decisions come before the timed ones, and how many are
+// timed.
+func (s settings) samples() (before, timed int) {
+	return min(warmUp, s.runs), min(maxSamples, s.runs)
+}
 
 // held measures what held runs cost.
 func (b *bench) held(ctx context.Context) error {
@@ -134,13 +140,14 @@ func (b *bench) decideNone(ctx context.Context, row *heldCost) error {
 			return err
 		}
 		var took []int64
-		for i := 0; i < samples+warmUp && err == nil; i++ {
+		before, timed := b.samples()
+		for i := 0; i < before+timed && err == nil; i++ {
 			var v store.View
 			var us int64
 			if v, err = p.start(ctx, approve, store.Held); err != nil {
 				break
 			}
-			if us, err = timeDecide(ctx, other, v.HoldID); i >= warmUp {
+			if us, err = timeDecide(ctx, other, v.HoldID); i >= before {
 				took = append(took, us)
 			}
 		}
@@ -157,7 +164,7 @@ func (b *bench) decideNone(ctx context.Context, row *heldCost) error {
 func (b *bench) decideParked(ctx context.Context, back *backing, row *heldCost) error {
 	// The scripts and the indexes are there before anything is counted.
 	err := b.with(ctx, back, func(p *process) error {
-		_, err := park(ctx, p, remembered)
+		_, err := park(ctx, p, remembered, 0)
 		return err
 	})
 	if err != nil {
@@ -183,12 +190,13 @@ func (b *bench) decideParked(ctx context.Context, back *backing, row *heldCost) 
 	row.Bytes, row.Keys = (moreBytes-bytes)/n, float64(moreKeys-keys)/float64(n)
 	return b.with(ctx, back, func(p *process) error {
 		var took []int64
+		before, _ := b.samples()
 		for i, id := range sample {
 			us, err := timeDecide(ctx, p, id)
 			if err != nil {
 				return err
 			}
-			if i >= min(warmUp, len(sample)/2) {
+			if i >= min(before, len(sample)/2) {
 				took = append(took, us)
 			}
 		}
@@ -202,13 +210,14 @@ func (b *bench) decideParked(ctx context.Context, back *backing, row *heldCost) 
 const remembered = 256
 
 func (b *bench) parkAll(ctx context.Context, p *process, row *heldCost) (sample []string, err error) {
-	if _, err = park(ctx, p, remembered); err != nil {
+	if _, err = park(ctx, p, remembered, 0); err != nil {
 		return nil, err
 	}
 	if row.GoroutinesBefore, row.HeapBefore, row.RSSBefore, err = footprint(); err != nil {
 		return nil, err
 	}
-	if sample, err = park(ctx, p, b.parked); err != nil {
+	before, timed := b.samples()
+	if sample, err = park(ctx, p, b.parked, before+timed); err != nil {
 		return nil, err
 	}
 	row.GoroutinesAfter, row.HeapAfter, row.RSSAfter, err = footprint()
@@ -221,9 +230,9 @@ func timeDecide(ctx context.Context, p *process, holdID string) (us int64, err e
 	return now().Sub(began).Microseconds(), err
 }
 
-// park leaves n runs held and returns some of their holds, taken evenly.
-func park(ctx context.Context, p *process, n int) (sample []string, err error) {
-	every := max(1, n/(samples+warmUp))
+// park leaves n runs held and returns about keep of their holds, taken evenly.
+func park(ctx context.Context, p *process, n, keep int) (sample []string, err error) {
+	every := n / max(1, min(keep, n))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
@@ -235,7 +244,7 @@ func park(ctx context.Context, p *process, n int) (sample []string, err error) {
 				mu.Lock()
 				if err != nil {
 					errs = append(errs, err)
-				} else if i%every == 0 {
+				} else if keep > 0 && i%every == 0 {
 					sample = append(sample, v.HoldID)
 				}
 				mu.Unlock()

@@ -217,7 +217,7 @@ func (a *attempt) checkLost(want map[string]expected, lost map[string]bool) {
 		case again && c.Outcome != "success" && c.Outcome != "error":
 			fault = fmt.Sprintf("%s (%s) ended %q", id, c.Effect, c.Outcome)
 		case again && c.Reconnects == 0:
-			fault = fmt.Sprintf("%s shows no reconnect", id)
+			fault = id + " shows no reconnect"
 		case !again && a.rulings[id].unknown == "" && c.Outcome != "unknown":
 			fault = fmt.Sprintf("%s (%s) ended %q without asking anybody", id, c.Effect, c.Outcome)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentos/api"
@@ -30,7 +31,7 @@ func actionsOf(kind string) []string {
 // step looks at the hold and sends one decision request.
 func (a *attempt) step(ctx context.Context, i int, s Step) error {
 	if i > 0 {
-		if err := a.check(CheckStatus, a.run.Status == api.RunHeld, "held for step "+fmt.Sprint(i+1), a.status()); err != nil {
+		if err := a.check(CheckStatus, a.run.Status == api.RunHeld, "held for step "+strconv.Itoa(i+1), a.status()); err != nil {
 			return err
 		}
 	}
@@ -188,7 +189,7 @@ func (a *attempt) decide(ctx context.Context, h api.Hold, body api.Decide) error
 	var out api.Decided
 	err := a.do(ctx, func(ctx context.Context) (err error) {
 		out, err = a.k.client.Decide(ctx, client.Decide{
-			Env: env, Hold: h.HoldID, Body: body, Key: a.key + "-" + h.HoldID + "-" + fmt.Sprint(h.Revision), Wait: patience,
+			Env: env, Hold: h.HoldID, Body: body, Key: a.key + "-" + h.HoldID + "-" + strconv.FormatInt(h.Revision, 10), Wait: patience,
 		})
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -180,12 +181,7 @@ func passes(point, name string) bool {
 	if when != want {
 		return false
 	}
-	for _, e := range strings.Split(entries, "+") {
-		if e == entry {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(entries, "+"), entry)
 }
 
 // pointsSize returns where the next point will be noted.
@@ -237,7 +233,7 @@ func (d Dir) settle() error {
 // flock waits for a lock on f that ends with it.
 func flock(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), how) //nolint:gosec // a descriptor fits an int
+		err := syscall.Flock(int(f.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}

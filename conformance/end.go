@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"agentos/api"
 	"agentos/internal/problem"
@@ -107,20 +108,19 @@ func (a *attempt) network(ctx context.Context) {
 		a.result.check(CheckNetwork, false, "the agent's servers", answer(err))
 		return
 	}
-	remote, seen := false, ""
+	var seen []string
 	for _, s := range agent.MCPServers {
 		if s.Transport == stdio {
 			continue
 		}
-		remote = true
 		if s.Status != "connected" && s.Error != "" {
 			a.result.check(CheckNetwork, true, "", "")
 			return
 		}
-		seen += fmt.Sprintf("%s is %s; ", s.Name, s.Status)
+		seen = append(seen, fmt.Sprintf("%s is %s", s.Name, s.Status))
 	}
-	if remote {
-		a.result.check(CheckNetwork, false, "a remote server that cannot be reached, and why", seen)
+	if len(seen) > 0 {
+		a.result.check(CheckNetwork, false, "a remote server that cannot be reached, and why", strings.Join(seen, "; "))
 	}
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"agentos/internal/rawjson"
@@ -31,7 +32,7 @@ func CheckHistory(request json.RawMessage) error {
 	case len(h.open) > 0:
 		return fmt.Errorf("the call %q has no result", h.open[0])
 	case !h.asked:
-		return fmt.Errorf("no user message")
+		return errors.New("no user message")
 	}
 	return nil
 }

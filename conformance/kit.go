@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"agentos/api"
@@ -261,20 +262,13 @@ func (c Case) races() bool {
 
 // stepFaults names the faults of the steps, for the title.
 func (c Case) stepFaults() string {
-	out := ""
+	var faults []string
 	for _, s := range c.Steps {
-		if s.Fault.Kind == FaultNone {
-			continue
-		}
-		if out != "" {
-			out += ", "
-		}
-		out += string(s.Fault.Kind)
-		for _, p := range s.Fault.Points {
-			out += " " + p
+		if s.Fault.Kind != FaultNone {
+			faults = append(faults, strings.Join(append([]string{string(s.Fault.Kind)}, s.Fault.Points...), " "))
 		}
 	}
-	return out
+	return strings.Join(faults, ", ")
 }
 
 func errorText(err error) string {

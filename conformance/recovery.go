@@ -80,7 +80,7 @@ func (r recovery) fault(action string) string {
 		case "call.started":
 			id, _ := rawjson.Text(rawjson.Get(e.Data, "call"))
 			if once := r.inFlight[id] && r.started[id].Effect == effectOnce; once && !asked[id] {
-				return fmt.Sprintf("%s (once) was started again before anybody was asked", id)
+				return id + " (once) was started again before anybody was asked"
 			}
 			again[id], _ = rawjson.Text(rawjson.Get(e.Data, "idempotency_key"))
 		case "call.finished":

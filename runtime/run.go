@@ -155,7 +155,7 @@ func (w *run) add(t journal.Type, v any) error {
 // flush writes what is buffered and moves the run on. While the store cannot be
 // reached it tries again for as long as the lease lasts.
 func (w *run) flush(tx store.Tx) error {
-	if len(w.buffer) == 0 && tx.Status == store.Running {
+	if len(w.buffer) == 0 && tx.Status == store.Running && tx.Due == 0 {
 		return nil
 	}
 	tx.Op, tx.Entries, tx.Summary = w.e.cfg.IDs.Token(), w.buffer, summary(w.state, w.retries)

@@ -206,7 +206,6 @@ var internalOnly = []problem.Code{
 	problem.InvalidOutput, problem.TooManyTurns, problem.TokenBudgetExceeded, problem.Timeout, problem.MCPUnavailable,
 	problem.EgressDenied, problem.InvalidHistory, problem.RecoveryExhausted,
 	problem.InvalidManifest, problem.InvalidSettings, problem.StoreLocked,
-	problem.KeyNotFound, problem.Forbidden, problem.RunFinished, problem.Overloaded,
 }
 
 // Every code is either documented or known never to answer a request; every

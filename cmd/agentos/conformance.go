@@ -223,7 +223,7 @@ func (k *kitProcess) start(ctx context.Context, l conformance.Launch) (conforman
 			s.URL = hello.URL
 			return s, nil
 		}
-	case <-time.After(startTime):
+	case <-clock.System{}.After(startTime):
 	case <-ctx.Done():
 	}
 	s.Kill()

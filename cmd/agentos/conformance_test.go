@@ -113,7 +113,7 @@ func TestConformanceUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"faulty cases":  {[]string{"--file", cases}, cases + `:2:41: cases[0].expcet: unknown key; did you mean "expect"?`},
+		"faulty cases":  {[]string{"--file", cases}, cases + `:2:40: cases[0].expcet: unknown key; did you mean "expect"?`},
 		"no file":       {[]string{"--file", "nowhere.yaml"}, "the case file cannot be read"},
 		"unknown case":  {[]string{"--file", "../../conformance.yaml", "--case", "x"}, `no case "x" in ../../conformance.yaml; it has: lookup, cancel-approved`},
 		"two targets":   {[]string{"--agent", "a.yaml", "--url", "http://127.0.0.1:1"}, "give --agent or --url, not both"},

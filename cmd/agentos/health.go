@@ -16,7 +16,7 @@ func healthCommand(out stdio, env lookup) *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
 		Use:     "health",
-		Short:   "Ask a server on this machine whether it is ready",
+		Short:   "Ask a server on this machine whether it is alive",
 		Example: "  agentos health",
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

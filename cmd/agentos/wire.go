@@ -90,6 +90,7 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 	if p.log, err = newLog(s, logTo, p.secrets); err != nil {
 		return nil, err
 	}
+	p.warnSecrets(ctx, agents)
 	if h.clock == nil {
 		h.clock = clock.System{}
 	}
@@ -210,6 +211,17 @@ func readSecrets(env lookup, agents []*capabilities.Agent) (*secrets.Set, error)
 		}
 	}
 	return secrets.New(values).Guard(map[string]string{"openai_api_key": env.or("OPENAI_API_KEY", "")}), nil
+}
+
+// warnSecrets names the secrets that are too short to be taken out of texts.
+func (p *parts) warnSecrets(ctx context.Context, agents []*capabilities.Agent) {
+	for _, a := range agents {
+		for _, name := range a.Secrets {
+			if v, ok := p.secrets.Value(name); ok && len(v) < secrets.MinLength {
+				p.log.WarnContext(ctx, "the secret is too short to be redacted", slog.String("agent", a.Name), slog.String("secret", name))
+			}
+		}
+	}
 }
 
 func newLog(s settings, to io.Writer, redact *secrets.Set) (*slog.Logger, error) {

@@ -37,8 +37,6 @@ const (
 	RunNotFound Code = "run_not_found"
 	// HoldNotFound: The environment has no such hold, or the retention of its run is over.
 	HoldNotFound Code = "hold_not_found"
-	// KeyNotFound: Reserved: there is no such key.
-	KeyNotFound Code = "key_not_found"
 	// RouteNotFound: The API has no such path.
 	RouteNotFound Code = "route_not_found"
 	// MethodNotAllowed: The path does not take this method.
@@ -51,18 +49,12 @@ const (
 	HoldCancelled Code = "hold_cancelled"
 	// HoldStale: The decision was made on another revision of the hold; look at it again.
 	HoldStale Code = "hold_stale"
-	// RunFinished: Reserved: the run has ended already.
-	RunFinished Code = "run_finished"
 	// ForbiddenOrigin: A browser made the request for a page of another origin.
 	ForbiddenOrigin Code = "forbidden_origin"
 	// MisdirectedHost: The Host header does not name this machine.
 	MisdirectedHost Code = "misdirected_host"
 	// Unauthorized: The gateway route needs the token of a run that is being worked on.
 	Unauthorized Code = "unauthorized"
-	// Forbidden: Reserved: the credential does not carry the right.
-	Forbidden Code = "forbidden"
-	// Overloaded: Reserved: too much is under way.
-	Overloaded Code = "overloaded"
 	// StoreUnavailable: The store did not answer; the same request may be repeated.
 	StoreUnavailable Code = "store_unavailable"
 )

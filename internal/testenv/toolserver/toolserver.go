@@ -108,6 +108,7 @@ func serve(ledger string) error {
 	add("cancel_order", cancelSchema, h.answer("cancelled"))
 	add("ping", `{"type":"object","properties":{}}`, h.answer("pong"))
 	add("wait", `{"type":"object","properties":{"ms":{"type":"integer"}},"required":["ms"]}`, h.wait)
+	add("search", `{"type":"object","properties":{"filter":{"type":"object"},"note":{"type":"string"}},"required":["filter"]}`, h.answer("found"))
 	add("reveal", `{"type":"object"}`, func(context.Context, mcpgo.CallToolRequest) (*mcpgo.CallToolResult, error) {
 		return mcpgo.NewToolResultText("the token is " + os.Getenv("SHOP_TOKEN") + "!"), nil
 	})
