@@ -51,17 +51,17 @@ func TestRoundTrips(t *testing.T) {
 	if err := b.trips(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	most := map[string]float64{lookup: 4, approve: 6, elsewhere: 7}
+	most := map[string]int64{lookup: 4, approve: 6, elsewhere: 7}
 	if len(b.out.Trips) != 2*len(most) {
 		t.Fatalf("%d rows, want %d", len(b.out.Trips), 2*len(most))
 	}
 	for _, row := range b.out.Trips {
-		t.Logf("%s, %s: %.2f operations, %.2f requests to Redis, %.1f commands", row.Store, row.Scenario, row.Operations, row.Requests, row.Commands)
+		t.Logf("%s, %s: %d operations, %d requests to Redis, %d commands", row.Store, row.Scenario, row.Operations, row.Requests, row.Commands)
 		if row.Operations > most[row.Scenario] || row.Operations < 1 {
-			t.Errorf("%s, %s: %.2f operations, want at most %.0f", row.Store, row.Scenario, row.Operations, most[row.Scenario])
+			t.Errorf("%s, %s: %d operations, want at most %d", row.Store, row.Scenario, row.Operations, most[row.Scenario])
 		}
 		if row.Store == redisStore && (row.Requests != row.Operations || row.Scripts != row.Operations) {
-			t.Errorf("%s, %s: %.2f operations took %.2f requests and %.2f scripts, want one each",
+			t.Errorf("%s, %s: %d operations took %d requests and %d scripts, want one each",
 				row.Store, row.Scenario, row.Operations, row.Requests, row.Scripts)
 		}
 	}

@@ -68,41 +68,55 @@ func (b *bench) countTrips(ctx context.Context, back *backing) (rows []trips, er
 	return rows, errors.Join(err, mine.close(ctx), other.close(ctx))
 }
 
-// count runs do a number of times and divides what the store saw.
+// count runs do a number of times and takes the median of what the store saw. Now
+// and then a run needs more: when a lease is renewed meanwhile, or when the run
+// ends before its starter comes to wait for it.
 func count(ctx context.Context, back *backing, s *counted, do func(context.Context) error) (trips, error) {
-	const n = 20
-	row := trips{Store: back.name}
+	const n = 21
 	// The first run teaches the server its scripts.
 	if err := do(ctx); err != nil {
-		return row, err
+		return trips{}, err
 	}
-	if back.server != nil {
-		if err := back.server.client.ConfigResetStat(ctx).Err(); err != nil {
-			return row, err
-		}
-	}
-	operations, requests := s.trips(), s.driverTrips()
+	var operations, requests, scripts, commands []int64
 	for range n {
+		if back.server != nil {
+			if err := back.server.client.ConfigResetStat(ctx).Err(); err != nil {
+				return trips{}, err
+			}
+		}
+		operationsBefore, requestsBefore := s.trips(), s.driverTrips()
 		if err := do(ctx); err != nil {
-			return row, err
+			return trips{}, err
 		}
+		operations = append(operations, s.trips()-operationsBefore)
+		requests = append(requests, s.driverTrips()-requestsBefore)
+		script, all, err := calls(ctx, back)
+		if err != nil {
+			return trips{}, err
+		}
+		scripts, commands = append(scripts, script), append(commands, all)
 	}
-	row.Operations = float64(s.trips()-operations) / n
-	row.Requests = float64(s.driverTrips()-requests) / n
+	return trips{
+		Store: back.name, Operations: median(operations), Requests: median(requests),
+		Scripts: median(scripts), Commands: median(commands),
+	}, nil
+}
+
+// calls are the scripts and commands a server has run since its counts were reset.
+func calls(ctx context.Context, back *backing) (scripts, commands int64, err error) {
 	if back.server == nil {
-		return row, nil
+		return 0, 0, nil
 	}
-	calls, err := back.server.calls(ctx)
+	all, err := back.server.calls(ctx)
 	if err != nil {
-		return row, err
+		return 0, 0, err
 	}
-	row.Scripts = float64(calls["evalsha"]+calls["eval"]) / n
-	for name, c := range calls {
+	for name, n := range all {
 		if name != "config|resetstat" && name != "info" {
-			row.Commands += float64(c) / n
+			commands += n
 		}
 	}
-	return row, nil
+	return all["evalsha"] + all["eval"], commands, nil
 }
 
 // maxSamples is the most held runs that are decided, after a warm-up.

@@ -59,10 +59,10 @@ type trips struct {
 	Scenario string `json:"scenario"`
 	// Operations is counted around the store, Requests by the Redis driver, and
 	// Scripts by the server; Commands includes what its scripts call.
-	Operations float64 `json:"operations"`
-	Requests   float64 `json:"requests,omitempty"`
-	Scripts    float64 `json:"scripts,omitempty"`
-	Commands   float64 `json:"commands,omitempty"`
+	Operations int64 `json:"operations"`
+	Requests   int64 `json:"requests,omitempty"`
+	Scripts    int64 `json:"scripts,omitempty"`
+	Commands   int64 `json:"commands,omitempty"`
 }
 
 // heldCost is what held runs cost while nobody decides.
@@ -131,11 +131,11 @@ func (r *report) writeTable(w io.Writer) error {
 	fmt.Fprintf(t, "\nthe MCP call alone: p50 %s, p99 %s (inside every run once)\n", ms(r.Tool.P50), ms(r.Tool.P99))
 	fmt.Fprint(t, "\nround trips per run\toperations\trequests\tscripts\tcommands inside and outside scripts\n")
 	for _, x := range r.Trips {
-		fmt.Fprintf(t, "%s, %s\t%.1f\t%s\t%s\t%s\n", x.Store, x.Scenario, x.Operations, some(x.Requests), some(x.Scripts), some(x.Commands))
+		fmt.Fprintf(t, "%s, %s\t%d\t%d\t%d\t%d\n", x.Store, x.Scenario, x.Operations, x.Requests, x.Scripts, x.Commands)
 	}
 	fmt.Fprintf(t, "\n%d held runs\tbytes each\tkeys each\tgoroutines\theap KiB\tRSS KiB\tdecide p50/p99, none held\twith all held\tratio\n", r.Parked)
 	for _, x := range r.Held {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d -> %d\t%d -> %d\t%d -> %d\t%s / %s\t%s / %s\t%.2f\n", x.Store, x.Bytes, some(x.Keys),
+		fmt.Fprintf(t, "%s\t%d\t%.1f\t%d -> %d\t%d -> %d\t%d -> %d\t%s / %s\t%s / %s\t%.2f\n", x.Store, x.Bytes, x.Keys,
 			x.GoroutinesBefore, x.GoroutinesAfter, x.HeapBefore>>10, x.HeapAfter>>10, x.RSSBefore>>10, x.RSSAfter>>10,
 			ms(x.DecideNone.P50), ms(x.DecideNone.P99), ms(x.DecideParked.P50), ms(x.DecideParked.P99), ratio(x.DecideParked.P50, x.DecideNone.P50))
 	}
@@ -158,13 +158,5 @@ func (r *report) speedTable(w io.Writer) {
 
 // ms writes microseconds as milliseconds.
 func ms(us int64) string { return fmt.Sprintf("%.2f", float64(us)/1000) }
-
-// some writes a count, and nothing where there is none.
-func some(n float64) string {
-	if n == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f", n)
-}
 
 func ratio(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }

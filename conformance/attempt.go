@@ -126,6 +126,9 @@ func (a *attempt) begin(ctx context.Context) error {
 	if !a.k.own() {
 		return nil
 	}
+	if err := a.k.revive(ctx); err != nil {
+		return err
+	}
 	if err := a.setMark(); err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ type Result struct {
 }
 
 // Failed returns the number of checks that failed.
-func (r Result) Failed() int {
+func (r *Result) Failed() int {
 	n := 0
 	for _, c := range r.Checks {
 		if !c.OK {
@@ -79,7 +79,7 @@ func (r Result) Failed() int {
 }
 
 // Title names the result in reports: case and fault.
-func (r Result) Title() string {
+func (r *Result) Title() string {
 	title := r.Name
 	if r.Capability != "" {
 		title = r.Capability + "/" + r.Name
@@ -117,7 +117,7 @@ type Report struct {
 }
 
 // OK reports whether every check passed and there was one.
-func (r Report) OK() bool { return r.Failed == 0 && r.Passed > 0 }
+func (r *Report) OK() bool { return r.Failed == 0 && r.Passed > 0 }
 
 func (r *Report) add(res Result, took time.Duration) {
 	res.DurationMS = took.Milliseconds()

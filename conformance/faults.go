@@ -282,9 +282,8 @@ func (a *attempt) toolShown(ctx context.Context, it api.Item) string {
 // checkChanged checks that the run waits again, with old and new to compare, and
 // that nothing ran on the old approval.
 func (a *attempt) checkChanged(h api.Hold) error {
-	old := h.Items[0]
-	fault := ""
-	now := a.run.Hold
+	old, now := h.Items[0], a.run.Hold
+	var fault string
 	switch {
 	case a.run.Status != api.RunHeld || now == nil:
 		fault = "the run is " + a.status()

@@ -145,6 +145,17 @@ func (k *kit) restart(ctx context.Context, offset time.Duration, atDeath func() 
 	return k.start(ctx)
 }
 
+// revive starts the server again when it has died by itself, so that one crash
+// fails one case.
+func (k *kit) revive(ctx context.Context) error {
+	select {
+	case <-k.server.Exited:
+		return k.restart(ctx, 0, nil)
+	default:
+		return nil
+	}
+}
+
 // findAgent chooses the agent that has all the capabilities of the cases.
 func (k *kit) findAgent(ctx context.Context) error {
 	agents, err := k.client.Agents(ctx, env)

@@ -82,6 +82,7 @@ func TestMisbehavingAgent(t *testing.T) {
 		"takes any input":          {nil, []string{CheckInput}},
 		"accepts no run":           {[]string{"read"}, []string{CheckAccepted}},
 		"hangs up":                 {[]string{"read"}, []string{CheckAnswers}},
+		"crashes":                  {[]string{"read", "approved"}, []string{CheckAnswers}},
 		"asks nobody":              {[]string{"approved"}, []string{CheckStatus}},
 		"no intent":                {[]string{"approved"}, []string{CheckHoldShape}},
 		"takes unknown items":      {[]string{"approved"}, []string{CheckItem}},

@@ -80,11 +80,7 @@ func TestParse(t *testing.T) {
 
 // caseFile is a file with one case that has the lines besides what it must have.
 func caseFile(lines string) string {
-	out := "cases:\n  - capability: c\n    name: n\n    input: {m: 1}\n"
-	for line := range strings.Lines(lines) {
-		out += "    " + line
-	}
-	return out
+	return "cases:\n  - capability: c\n    name: n\n    input: {m: 1}\n    " + strings.ReplaceAll(lines, "\n", "\n    ")
 }
 
 func TestParseRefuses(t *testing.T) {

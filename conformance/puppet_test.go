@@ -32,6 +32,7 @@ type puppet struct {
 	version int // of the tool's definition
 	exited  chan struct{}
 	dead    bool
+	crashes int
 }
 
 // stage is how far a run has come; each is reached by a commit.
@@ -459,7 +460,11 @@ func (p *puppet) create(w http.ResponseWriter, req *http.Request, capability str
 		no = refuse(422, problem.InvalidInput, nil)
 	case ok && p.mode == "accepts no run":
 		no = refuse(500, problem.Internal, nil)
-	case ok && p.mode == "hangs up":
+	case ok && (p.mode == "hangs up" || p.mode == "crashes" && len(p.runs) == 0 && p.crashes == 0):
+		if p.mode == "crashes" {
+			p.crashes++
+			p.die()
+		}
 		panic(http.ErrAbortHandler)
 	}
 	if no != nil {

@@ -64,52 +64,69 @@ func (a *attempt) recovery(ctx context.Context) (recovery, error) {
 // fault says where the journal after the crash is not what the crash table
 // demands, or "". A call that was in flight asks a person when its class is once,
 // and starts again with the same idempotency key when it is not; no other call
-// does either.
+// is asked about.
 func (r recovery) fault(action string) string {
-	asked, again := map[string]bool{}, map[string]string{}
-	finished := map[string]string{}
-	for _, e := range r.after {
-		switch e.Type {
-		case "hold.opened":
-			hold := rawjson.Get(e.Data, "hold")
-			if kind, _ := rawjson.Text(rawjson.Get(hold, "kind")); kind == kindUnknown {
-				for _, id := range itemIDs(hold) {
-					asked[id] = true
-				}
-			}
-		case "call.started":
-			id, _ := rawjson.Text(rawjson.Get(e.Data, "call"))
-			if once := r.inFlight[id] && r.started[id].Effect == effectOnce; once && !asked[id] {
-				return id + " (once) was started again before anybody was asked"
-			}
-			again[id], _ = rawjson.Text(rawjson.Get(e.Data, "idempotency_key"))
-		case "call.finished":
-			id, _ := rawjson.Text(rawjson.Get(e.Data, "call"))
-			finished[id], _ = rawjson.Text(rawjson.Get(e.Data, "outcome"))
-		}
+	after, fault := r.since()
+	if fault != "" {
+		return fault
 	}
-	for _, id := range slices.Sorted(maps.Keys(asked)) {
+	for _, id := range slices.Sorted(maps.Keys(after.asked)) {
 		if !r.inFlight[id] {
 			return fmt.Sprintf("a person was asked what became of %s, which was not under way", id)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.inFlight)) {
 		s := r.started[id]
-		key, restarted := again[id]
+		once := s.Effect == effectOnce
+		key, restarted := after.again[id]
 		switch {
-		case s.Effect == effectOnce && !asked[id]:
+		case once && !after.asked[id]:
 			return fmt.Sprintf("nobody was asked what became of %s (once)", id)
-		case s.Effect == effectOnce && restarted != (action == actionRetry):
+		case once && restarted != (action == actionRetry):
 			return fmt.Sprintf("%s: started again is %t after %s", id, restarted, action)
-		case s.Effect != effectOnce && !restarted:
+		case !once && !restarted:
 			return fmt.Sprintf("%s (%s) was not started again", id, s.Effect)
 		case restarted && key != s.Key:
 			return fmt.Sprintf("%s was started again with the idempotency key %q, not %q", id, key, s.Key)
-		case action == actionSkip && s.Effect == effectOnce && finished[id] != "unknown":
-			return fmt.Sprintf("%s ended %q after skip", id, finished[id])
+		case once && action == actionSkip && after.finished[id] != "unknown":
+			return fmt.Sprintf("%s ended %q after skip", id, after.finished[id])
 		}
 	}
 	return ""
+}
+
+// aftermath is what happened to calls after a crash, by call id.
+type aftermath struct {
+	asked map[string]bool
+	// again has the idempotency keys of calls that were started, finished the
+	// outcomes.
+	again, finished map[string]string
+}
+
+// since reads the entries after the crash. A call of class once that starts again
+// before a person was asked is a fault.
+func (r recovery) since() (aftermath, string) {
+	a := aftermath{asked: map[string]bool{}, again: map[string]string{}, finished: map[string]string{}}
+	for _, e := range r.after {
+		id, _ := rawjson.Text(rawjson.Get(e.Data, "call"))
+		switch e.Type {
+		case "hold.opened":
+			hold := rawjson.Get(e.Data, "hold")
+			if kind, _ := rawjson.Text(rawjson.Get(hold, "kind")); kind == kindUnknown {
+				for _, item := range itemIDs(hold) {
+					a.asked[item] = true
+				}
+			}
+		case "call.started":
+			if r.inFlight[id] && r.started[id].Effect == effectOnce && !a.asked[id] {
+				return a, id + " (once) was started again before anybody was asked"
+			}
+			a.again[id], _ = rawjson.Text(rawjson.Get(e.Data, "idempotency_key"))
+		case "call.finished":
+			a.finished[id], _ = rawjson.Text(rawjson.Get(e.Data, "outcome"))
+		}
+	}
+	return a, ""
 }
 
 func itemIDs(hold json.RawMessage) []string {

@@ -13,7 +13,7 @@ import (
 )
 
 // WriteText writes the report for people: every check on a line of its own.
-func (r Report) WriteText(w io.Writer) error {
+func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "agent %s %s\n", r.Agent, r.Digest)
 	for _, server := range slices.Sorted(maps.Keys(r.Counted)) {
@@ -47,7 +47,7 @@ func writeResult(b *strings.Builder, res Result) {
 }
 
 // Summary is the last line of the text: "24 checks passed".
-func (r Report) Summary() string {
+func (r *Report) Summary() string {
 	out := fmt.Sprintf("%d checks passed", r.Passed)
 	if r.Failed > 0 {
 		out += fmt.Sprintf(", %d FAILED", r.Failed)
@@ -59,7 +59,7 @@ func (r Report) Summary() string {
 }
 
 // WriteJSON writes the report as one JSON object.
-func (r Report) WriteJSON(w io.Writer) error {
+func (r *Report) WriteJSON(w io.Writer) error {
 	raw, err := rawjson.Marshal(r)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ type (
 )
 
 // WriteJUnit writes the report as JUnit XML.
-func (r Report) WriteJUnit(w io.Writer) error {
+func (r *Report) WriteJUnit(w io.Writer) error {
 	all := junitSuites{
 		Name: "agentos conformance " + r.Agent, Tests: r.Passed + r.Failed + r.Skipped, Failures: r.Failed, Skipped: r.Skipped, Time: seconds(r.DurationMS),
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func sample() Report {
-	r := Report{Agent: "shop", Digest: "sha256:00", Counted: map[string]string{"docs": "trajectory", "orders": "proxy"}, Results: []Result{}}
+func sample() *Report {
+	r := &Report{Agent: "shop", Digest: "sha256:00", Counted: map[string]string{"docs": "trajectory", "orders": "proxy"}, Results: []Result{}}
 	first := Result{Name: "agent"}
 	first.check(CheckManifest, true, "", "")
 	r.add(first, 1500*time.Millisecond)
@@ -59,7 +59,7 @@ func TestWriteJSON(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(sample(), back); diff != "" {
+	if diff := cmp.Diff(sample(), &back); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if back.OK() || !strings.Contains(b.String(), `"checks":[]`) {
@@ -92,7 +92,7 @@ func TestWriteJUnit(t *testing.T) {
 // A report without a check proves nothing.
 func TestEmptyReportIsNotOK(t *testing.T) {
 	t.Parallel()
-	if (Report{}).OK() {
+	if (&Report{}).OK() {
 		t.Error("an empty report is good")
 	}
 }

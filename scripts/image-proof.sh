@@ -11,27 +11,34 @@ fail() { echo "image-proof: $*" >&2; exit 1; }
 step() { echo; echo "== $*"; }
 seen() { echo "   $*"; }
 
-# Mounts of the engine are made in a mount namespace that ends with this script.
 [ "$(id -u)" -eq 0 ] || fail "needs root, to start a Docker Engine"
 for tool in go docker dockerd containerd debootstrap curl nsenter; do
   command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install docker.io debootstrap curl"
 done
+# The engine mounts in a mount namespace that ends with this script.
 [ "${1:-}" = inside ] || exec unshare --mount --propagation private "$0" inside
 
 work=$(mktemp -d)
 engine=() # process ids: containerd, dockerd
 export DOCKER_HOST=unix://$work/docker.sock DOCKER_CONFIG=$work/client
 container=proof
+cgroup=image-proof-$$
 
 clean() {
   local status=$? i
-  [ "$status" -eq 0 ] || { echo; tail -n 15 "$work"/{dockerd,build}.log; docker logs "$container"; } >&2 2>/dev/null || true
+  if [ "$status" -ne 0 ]; then
+    echo "image-proof: failed; the end of the logs:"
+    if inspect '{{.State.Status}}' 2>/dev/null; then docker logs "$container"; else tail -n 15 "$work"/*.log; fi
+  fi >&2
   docker rm -f "$container" >/dev/null 2>&1 || true
   for ((i = ${#engine[@]} - 1; i >= 0; i--)); do
     kill "${engine[i]}" 2>/dev/null || true
     wait "${engine[i]}" || true
   done
   findmnt -rno TARGET | grep "^$work/" | sort -r | xargs -r umount -l || true
+  # Both leave empty directories outside theirs.
+  find /sys/fs/cgroup -depth -type d -path "*/$cgroup*" -exec rmdir {} + || true
+  find /run/docker /run/containerd -depth -type d -empty -delete 2>/dev/null || true
   rm -rf --one-file-system "$work"
 }
 trap clean EXIT
@@ -53,13 +60,15 @@ eventually() {
 start_engine() {
   mkdir -p "$work/etc" "$DOCKER_CONFIG"
   mount --bind "$work/etc" /etc/docker # the settings of another engine; dockerd also writes a key there
-  containerd --config /dev/null --root "$work/containerd" --state "$work/run-containerd" \
+  printf 'version = 2\ndisabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.grpc.v1.cri"]\n' >"$work/containerd.toml"
+  containerd --config "$work/containerd.toml" --root "$work/containerd" --state "$work/run-containerd" \
     --address "$work/containerd.sock" >"$work/containerd.log" 2>&1 &
   engine+=($!)
   eventually "containerd listens" test -S "$work/containerd.sock"
   dockerd --containerd "$work/containerd.sock" --host "$DOCKER_HOST" \
     --data-root "$work/docker" --exec-root "$work/run-docker" --pidfile "$work/docker.pid" \
-    --iptables=false --ip6tables=false --ip-forward=false --bridge=none >"$work/dockerd.log" 2>&1 &
+    --iptables=false --ip6tables=false --ip-forward=false --bridge=none \
+    --exec-opt native.cgroupdriver=cgroupfs --cgroup-parent "/$cgroup" >"$work/dockerd.log" 2>&1 &
   engine+=($!)
   eventually "dockerd answers" docker info
   seen "$(docker version --format 'Docker Engine {{.Server.Version}}'), $(docker info --format '{{.Driver}}, {{.Images}} images' 2>/dev/null)"
@@ -109,7 +118,11 @@ make_runtime() {
 inspect() { docker inspect --format "$1" "$container"; }
 agentos() { docker exec "$container" agentos "$@"; }
 is() { [ "$2" = "$3" ] || fail "$1 is \"$2\", not \"$3\""; seen "$1: $2"; }
-healthy() { [ "$(inspect '{{.State.Health.Status}}')" = healthy ]; }
+settled() { [ "$(inspect '{{.State.Status}} {{.State.Health.Status}}')" != "running starting" ]; }
+await_health() {
+  eventually "the health check says something" settled
+  is "docker inspect" "$(inspect '{{.State.Status}}, {{.State.Health.Status}}')" "running, healthy"
+}
 # has WHAT PATTERN TEXT
 has() { grep -qE "$2" <<<"$3" || fail "$1: no \"$2\" in: $3"; seen "$1: $(grep -oE -m 1 "$2" <<<"$3" | head -n 1)"; }
 
@@ -118,7 +131,7 @@ has() { grep -qE "$2" <<<"$3" || fail "$1: no \"$2\" in: $3"; seen "$1: $(grep -
 start_container() {
   docker run -d --name "$container" --network none --read-only --cap-drop ALL \
     --security-opt no-new-privileges -v proof-data:/data agentos:proof >/dev/null
-  eventually "the health check passes" healthy
+  await_health
 }
 
 # hold creates a run that is held, from inside the container's network.
@@ -128,6 +141,7 @@ hold() {
     'http://127.0.0.1:8080/v0/envs/default/agents/mcp-support/capabilities/support/runs?wait=true'
 }
 field() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
+started() { agentos runs events "$1" | grep -c 'call.started'; }
 
 # stop sends SIGTERM and expects an orderly end.
 stop() {
@@ -154,7 +168,6 @@ check_server() {
   local pid
   pid=$(inspect '{{.State.Pid}}')
   is "user and group" "$(awk '/^[UG]id/ {print $2, $3, $4, $5}' "/proc/$pid/status" | sort -u)" "65532 65532 65532 65532"
-  is "health in docker inspect" "$(inspect '{{.State.Health.Status}}')" healthy
   is "agentos health" "$(agentos health)" healthy
   has "a run of its own" 'A-1001' "$(agentos run support -i 'Look up order A-1001' 2>/dev/null)"
 }
@@ -168,10 +181,11 @@ check_durability() {
   docker kill "$container" >/dev/null
   is "exit code after docker kill" "$(inspect '{{.State.ExitCode}}')" 137
   docker start "$container" >/dev/null
-  eventually "the health check passes again" healthy
+  await_health
   has "after the restart" "$hold +pending" "$(agentos holds list)"
+  is "calls started before the decision" "$(started "$id")" 0
   has "approved" 'completed' "$(agentos holds approve "$hold" --wait)"
-  is "times the tool was started" "$(agentos runs events "$id" | grep -c 'call.started')" 1
+  is "calls started after the decision" "$(started "$id")" 1
   stop
   docker rm "$container" >/dev/null
   start_container

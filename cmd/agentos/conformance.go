@@ -71,13 +71,13 @@ or the case file is wrong.`,
 
 func runConformance(ctx context.Context, std stdio, env lookup, o conformanceFlags) error {
 	cases, err := readCases(o)
-	if err != nil {
-		if problems := (strictyaml.Errors)(nil); errors.As(err, &problems) {
-			for _, p := range problems {
-				fmt.Fprintln(std.err, visible(p.String()))
-			}
-			return failed{code: exitUsage}
+	if problems := strictyaml.Errors(nil); errors.As(err, &problems) {
+		for _, p := range problems {
+			fmt.Fprintln(std.err, visible(p.String()))
 		}
+		return failed{code: exitUsage}
+	}
+	if err != nil {
 		return err
 	}
 	cfg := conformance.Config{Cases: cases, Clock: clock.System{}, HTTP: kitClient(env, o), URL: o.url}
@@ -201,17 +201,7 @@ func (k *kitProcess) start(ctx context.Context, l conformance.Launch) (conforman
 	if err := cmd.Start(); err != nil {
 		return conformance.Server{}, err
 	}
-	first := make(chan []byte, 1)
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		lines := bufio.NewReader(out)
-		line, _ := lines.ReadBytes('\n') //nolint:errcheck // without a line the server has failed
-		first <- line
-		_, _ = io.Copy(io.Discard, lines) //nolint:errcheck // until it ends
-		_ = cmd.Wait()                    //nolint:errcheck // it is killed on purpose
-		_ = life.Close()                  //nolint:errcheck // it is gone
-	}()
+	first, exited := watchOver(cmd, out, life)
 	s := conformance.Server{Exited: exited, Kill: func() {
 		_ = cmd.Process.Kill() //nolint:errcheck // it may have ended
 		<-exited
@@ -228,6 +218,22 @@ func (k *kitProcess) start(ctx context.Context, l conformance.Launch) (conforman
 	}
 	s.Kill()
 	return conformance.Server{}, fmt.Errorf("the server did not come up: %s", k.lastWords())
+}
+
+// watchOver reads what the server says and waits for its end: first gets its
+// first line, exited is closed when it is gone.
+func watchOver(cmd *exec.Cmd, out io.Reader, life io.Closer) (first <-chan []byte, exited <-chan struct{}) {
+	said, gone := make(chan []byte, 1), make(chan struct{})
+	go func() {
+		defer close(gone)
+		lines := bufio.NewReader(out)
+		line, _ := lines.ReadBytes('\n') //nolint:errcheck // without a line the server has failed
+		said <- line
+		_, _ = io.Copy(io.Discard, lines) //nolint:errcheck // until it ends
+		_ = cmd.Wait()                    //nolint:errcheck // it is killed on purpose
+		_ = life.Close()                  //nolint:errcheck // it is gone
+	}()
+	return said, gone
 }
 
 // lastWords is the end of the server's log.

@@ -82,15 +82,13 @@ func kitHooks(std stdio, dir conformance.Dir, offset time.Duration) hooks {
 
 // ahead is the system clock with an offset: what a store sees that is used again
 // much later.
-type ahead struct{ by time.Duration }
+type ahead struct {
+	clock.System
+	by time.Duration
+}
 
 // Now implements clock.Clock.
-func (a ahead) Now() time.Time { return clock.System{}.Now().Add(a.by) }
-
-// After implements clock.Clock.
-func (a ahead) After(d time.Duration) <-chan time.Time { return clock.System{}.After(d) }
-
-var _ clock.Clock = ahead{}
+func (a ahead) Now() time.Time { return a.System.Now().Add(a.by) }
 
 // interpose closes the network and puts a proxy of the kit's before each stdio
 // server. The digest stays that of the manifest as it is.

@@ -1,7 +1,10 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -284,4 +287,40 @@ func FuzzFold(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Journals that released versions have written fold for ever. Files are added
+// with a change of format and never edited.
+func TestJournalsOfOldVersionsFold(t *testing.T) {
+	files, err := filepath.Glob("testdata/v*/*.jsonl")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d journals, %v", len(files), err)
+	}
+	for _, path := range files {
+		t.Run(path, func(t *testing.T) {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &State{}
+			for line := range bytes.Lines(raw) {
+				var e Entry
+				if err := json.Unmarshal(line, &e); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Add(e); err != nil {
+					t.Fatal(err)
+				}
+				if len(s.Open()) > 0 {
+					continue
+				}
+				if _, err := s.History(); err != nil {
+					t.Errorf("after entry %d: %v", e.Seq, err)
+				}
+			}
+			if s.End == "" {
+				t.Error("the journal has no end")
+			}
+		})
+	}
 }
