@@ -9,8 +9,9 @@
 // which the kit's own server notes every model request and every boundary of the
 // journal, and in which Proxy, put before each stdio MCP server, notes every tool
 // call before the tool sees it. A server that the kit did not start (--url) leaves
-// no such notes; its calls are counted from the trajectory, and the faults that
-// need a server of the kit's own are skipped and reported as skipped.
+// no such notes: its calls are counted from the trajectory, the histories it sends
+// to its model are not checked, and cases with faults that need a server of the
+// kit's own are reported as skipped.
 //
 // # conformance.yaml
 //
