@@ -58,6 +58,7 @@ type Engine struct {
 	renewed chan struct{}
 	slots   chan struct{}
 	recent  recent
+	texts   texts
 	wg      sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
@@ -153,7 +154,7 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 	if err != nil {
 		return store.View{}, err
 	}
-	created, err := e.createdEntry(a, c, r)
+	created, err := e.createdEntry(ctx, a, c, r)
 	if err != nil {
 		return store.View{}, err
 	}
@@ -215,19 +216,30 @@ func (e *Engine) resolve(r StartRequest) (*Agent, *capabilities.Capability, erro
 	return a, c, nil
 }
 
-func (e *Engine) createdEntry(a *Agent, c *capabilities.Capability, r StartRequest) (journal.Created, error) {
-	prompt := capabilities.DefaultPrompt(r.Input, c.Input)
-	if c.Loop.Prompt != "" {
-		var err error
-		if prompt, err = capabilities.RenderPrompt(c.Loop, r.Input); err != nil {
-			return journal.Created{}, problem.Wrap(err, problem.InvalidInput, "the prompt of %s cannot be made from this input: %v", c.Name, err)
+func (e *Engine) createdEntry(ctx context.Context, a *Agent, c *capabilities.Capability, r StartRequest) (journal.Created, error) {
+	out := journal.Created{
+		Agent: r.Agent, AgentDigest: a.Manifest.Digest, Capability: r.Capability, Input: r.Input,
+		Requester: r.Requester, SessionID: r.SessionID, Metadata: r.Metadata, System: c.Loop.System,
+	}
+	var err error
+	if len(c.Loop.System) > maxInline {
+		out.System = ""
+		if out.SystemDigest, err = e.keepText(ctx, c.Loop.System); err != nil {
+			return out, err
 		}
 	}
-	return journal.Created{
-		Agent: r.Agent, AgentDigest: a.Manifest.Digest, Capability: r.Capability, Input: r.Input,
-		Requester: r.Requester, SessionID: r.SessionID, Metadata: r.Metadata,
-		System: c.Loop.System, Prompt: prompt,
-	}, nil
+	out.Prompt = capabilities.DefaultPrompt(r.Input, c.Input)
+	if c.Loop.Prompt != "" {
+		if out.Prompt, err = capabilities.RenderPrompt(c.Loop, r.Input); err != nil {
+			return out, problem.Wrap(err, problem.InvalidInput, "the prompt of %s cannot be made from this input: %v", c.Name, err)
+		}
+	}
+	if members, err := rawjson.Fields(r.Input); err == nil && len(members) == 1 {
+		if text, ok := rawjson.Text(members[0].Value); ok && text == out.Prompt {
+			out.Prompt, out.PromptFrom = "", members[0].Name
+		}
+	}
+	return out, nil
 }
 
 func requestDigest(r StartRequest) string {

@@ -41,7 +41,11 @@ const handBackDelay = 5 * time.Second
 func (w *run) drive() {
 	w.view = store.View{Record: w.record}
 	if err := w.load(); err != nil {
-		w.report(w.failDamaged(err))
+		if problem.CodeOf(err) == problem.JournalDamaged {
+			w.report(w.failDamaged(err))
+			return
+		}
+		w.report(abandoned, err)
 		return
 	}
 	w.view.First, w.view.Last = w.first, w.last

@@ -110,6 +110,13 @@ func (w *run) load() error {
 		w.state, w.first, w.last = state, w.entries[0], w.entries[len(w.entries)-1]
 		w.entries = nil
 	}
+	if d := w.state.Created.SystemDigest; d != "" && w.state.Created.System == "" {
+		text, err := w.e.text(w.ctx, d)
+		if err != nil {
+			return err
+		}
+		w.state.Created.System = text
+	}
 	sum, err := readSummary(w.record.Summary)
 	if err != nil {
 		return problem.Wrap(err, problem.JournalDamaged, "the summary cannot be read: %v", err)

@@ -7,6 +7,6 @@ grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do
   dir=$(dirname "$file")
   grep -oE '^func Fuzz[A-Za-z0-9_]*' "$file" | awk '{print $2}' | while read -r target; do
     echo "== $dir $target"
-    go test "$dir" -run '^$' -fuzz "^${target}\$" -fuzztime "$time"
+    go test "$dir" -run '^$' -fuzz "^${target}\$" -fuzztime "$time" -fuzzminimizetime 10x
   done
 done

@@ -31,6 +31,7 @@ const repository = "../.."
 var notRun = map[string]string{
 	".ci/run":                    "runs this test",
 	"go test ":                   "runs tests",
+	"go run ./bench":             "takes two minutes and needs redis-server",
 	"go run ./cmd/agentos serve": "serves until it is stopped; the test starts the same server itself",
 	"agentos serve":              "serves until it is stopped; the test starts the same server itself",
 	"OPENAI_API_KEY=":            "needs a model provider",

@@ -33,7 +33,7 @@ const (
 // absurd numbers, nothing after the value. The error names the fault and its
 // byte offset.
 func Check(data []byte) error {
-	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data)) // a Buffer is read in place
 	for first := true; first || dec.StackDepth() > 0; first = false {
 		kind := dec.PeekKind()
 		if kind == '0' {
@@ -147,48 +147,62 @@ type Field struct {
 	Value json.RawMessage
 }
 
-// Fields returns the members of the object raw in their order. It fails when raw
-// is no object or has duplicate names.
+// Fields returns the members of the object raw in their order; the values are
+// parts of raw. It fails when raw is no object or has duplicate names.
 func Fields(raw []byte) ([]Field, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	var out []Field
+	err := members(raw, func(f Field) bool {
+		out = append(out, f)
+		return true
+	})
+	return out, err
+}
+
+// Get returns the member called name of the object raw, a part of raw, or nil when
+// raw is no object or has none. raw must have passed Check: of duplicate names
+// the first would win.
+func Get(raw []byte, name string) json.RawMessage {
+	var found json.RawMessage
+	err := members(raw, func(f Field) bool {
+		if f.Name == name {
+			found = f.Value
+		}
+		return found == nil
+	})
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+// members calls visit with each member of the object raw until it returns false.
+func members(raw []byte, visit func(Field) bool) error {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
 	tok, err := dec.ReadToken()
 	if err != nil {
-		return nil, describe(err)
+		return describe(err)
 	}
 	if tok.Kind() != '{' {
-		return nil, fmt.Errorf("expected an object, got %s", kindName(tok.Kind()))
+		return fmt.Errorf("expected an object, got %s", kindName(tok.Kind()))
 	}
-	var out []Field
 	for dec.PeekKind() != '}' {
 		name, err := dec.ReadToken()
 		if err != nil {
-			return nil, describe(err)
+			return describe(err)
 		}
 		f := Field{Name: name.String()}
 		v, err := dec.ReadValue()
 		if err != nil {
-			return nil, describe(err)
+			return describe(err)
 		}
-		f.Value = json.RawMessage(bytes.Clone(v))
-		out = append(out, f)
+		end := dec.InputOffset()
+		f.Value = json.RawMessage(raw[end-int64(len(v)) : end : end])
+		if !visit(f) {
+			return nil
+		}
 	}
 	if _, err := dec.ReadToken(); err != nil {
-		return nil, describe(err)
-	}
-	return out, nil
-}
-
-// Get returns the member called name of the object raw, or nil when raw is no
-// object or has none.
-func Get(raw []byte, name string) json.RawMessage {
-	fields, err := Fields(raw)
-	if err != nil {
-		return nil
-	}
-	for _, f := range fields {
-		if f.Name == name {
-			return f.Value
-		}
+		return describe(err)
 	}
 	return nil
 }
@@ -219,7 +233,7 @@ func Quote(s string) json.RawMessage {
 // space removed and strings in their shortest form. Numbers keep their text: 1
 // and 1.0 stay different, since a tool may tell them apart.
 func Canonical(raw []byte) (json.RawMessage, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
 	var buf bytes.Buffer
 	if err := canonical(dec, &buf); err != nil {
 		return nil, describe(err)

@@ -11,6 +11,7 @@ import (
 	"agentos/holds"
 	"agentos/holds/policy"
 	"agentos/internal/problem"
+	"agentos/internal/rawjson"
 )
 
 // Type names a kind of entry. The names are part of the API.
@@ -61,10 +62,24 @@ type Created struct {
 	SessionID   string          `json:"session_id,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 	// System is the system message of the run, kept so that a manifest changed
-	// meanwhile does not rewrite a conversation that has begun.
-	System string `json:"system,omitempty"`
-	// Prompt is the first user message.
-	Prompt string `json:"prompt"`
+	// meanwhile does not rewrite a conversation that has begun. A long one is kept
+	// once for all runs: SystemDigest names it and System is filled in when the
+	// run is loaded.
+	System       string `json:"system,omitempty"`
+	SystemDigest string `json:"system_digest,omitempty"`
+	// Prompt is the first user message. Where that is the text of an input member,
+	// PromptFrom names the member instead.
+	Prompt     string `json:"prompt,omitempty"`
+	PromptFrom string `json:"prompt_from,omitempty"`
+}
+
+// Text returns the first user message.
+func (c Created) Text() string {
+	if c.PromptFrom == "" {
+		return c.Prompt
+	}
+	text, _ := rawjson.Text(rawjson.Get(c.Input, c.PromptFrom))
+	return text
 }
 
 // Answered is the data of model.answered.

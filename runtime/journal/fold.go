@@ -35,6 +35,9 @@ type State struct {
 	Fault  *Fault
 	// CancelledBy is set by run.cancelled.
 	CancelledBy string
+
+	// history is what History has derived so far.
+	history *history
 }
 
 // Call is one call as far as it has come.

@@ -9,33 +9,49 @@ import (
 	"agentos/internal/rawjson"
 )
 
+// history is the conversation as far as it has been derived and proven. Entries
+// are never changed, so what it holds stays as it is.
+type history struct {
+	messages []json.RawMessage
+	// answers and calls count what the messages cover.
+	answers, calls int
+	ids            wireIDs
+	proof          proof
+}
+
 // History returns the messages a model sees next: system, prompt, and each
 // answer with the results of its calls in the model's order. Answers go back as
 // they were received; only call ids that are missing or repeated are replaced,
-// always by the same ones, so that a provider's prompt cache holds.
+// always by the same ones, so that a provider's prompt cache holds. A call costs
+// no more than what is new since the one before.
 //
 // It fails when the history would not be valid: see Prove.
 func (s *State) History() ([]json.RawMessage, error) {
-	var out []json.RawMessage
-	if s.Created.System != "" {
-		out = append(out, message("system", s.Created.System))
+	if open := s.Open(); len(open) > 0 {
+		return nil, fmt.Errorf("call %s has no result", open[0].ID)
 	}
-	out = append(out, message("user", s.Created.Prompt))
-	ids := wireIDs{}
-	next := 0
-	for _, a := range s.Answers {
-		calls := s.Calls[next : next+len(a.Calls)]
-		next += len(a.Calls)
-		msgs, err := answerMessages(a, calls, ids)
+	h := s.history
+	if h == nil {
+		h = &history{ids: wireIDs{}, proof: proof{seen: map[string]bool{}}}
+		if s.Created.System != "" {
+			h.messages = append(h.messages, message("system", s.Created.System))
+		}
+		h.messages = append(h.messages, message("user", s.Created.Text()))
+	}
+	for _, a := range s.Answers[h.answers:] {
+		msgs, err := answerMessages(a, s.Calls[h.calls:h.calls+len(a.Calls)], h.ids)
 		if err != nil {
 			return nil, fmt.Errorf("turn %d: %w", a.Turn, err)
 		}
-		out = append(out, msgs...)
+		if err := h.proof.check(msgs); err != nil {
+			return nil, fmt.Errorf("turn %d: %w", a.Turn, err)
+		}
+		h.messages = append(h.messages, msgs...)
+		h.answers++
+		h.calls += len(a.Calls)
 	}
-	if err := Prove(out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	s.history = h
+	return slices.Clone(h.messages), nil
 }
 
 func answerMessages(a Answered, calls []*Call, ids wireIDs) ([]json.RawMessage, error) {
@@ -175,8 +191,17 @@ func (w wireIDs) take(provider, ours string) string {
 // every assistant message has a non-empty id of its own and exactly one tool
 // message, in the model's order, directly after it, and there are no others.
 func Prove(messages []json.RawMessage) error {
+	p := proof{seen: map[string]bool{}}
+	return p.check(messages)
+}
+
+// proof goes through a history in parts, each of which ends with no call open.
+type proof struct {
+	seen map[string]bool // the call ids so far
+}
+
+func (p *proof) check(messages []json.RawMessage) error {
 	var open []string
-	seen := map[string]bool{}
 	for i, m := range messages {
 		fields, err := rawjson.Fields(m)
 		if err != nil {
@@ -197,7 +222,7 @@ func Prove(messages []json.RawMessage) error {
 		if role != "assistant" {
 			continue
 		}
-		if open, err = callIDs(fields, seen); err != nil {
+		if open, err = callIDs(fields, p.seen); err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // leaves alone keeps its bytes, but for white space.
 func rewrite(raw []byte, f func(name, text string) string) (json.RawMessage, error) {
 	w := rewriter{
-		dec: jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)),
+		dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)),
 		f:   f,
 	}
 	if err := w.value(""); err != nil {

@@ -59,7 +59,7 @@ func (e *RPCError) Error() string { return fmt.Sprintf("MCP error %d: %s", e.Cod
 // tolerant decodes what servers really send: whatever a result holds belongs to
 // the result, not to the envelope.
 func tolerant(b []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // parse reads a line or an event: one message, or a batch of them (revision
