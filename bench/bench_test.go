@@ -81,8 +81,7 @@ func TestConversation(t *testing.T) {
 }
 
 // maxHeldBytes bounds what one held run takes in Redis with a conversation of 4 KB.
-// The aim is 8 KB; docs/performance.md says what stands between.
-const maxHeldBytes = 12 << 10
+const maxHeldBytes = 8 << 10
 
 // A held run is small, and nothing of it stays in the process.
 func TestHeldRuns(t *testing.T) {

@@ -268,6 +268,9 @@ func (e *Engine) Wait(ctx context.Context, env, runID string) (store.View, error
 	if v, ok := e.waitHere(ctx, runID); ok && v.Env == env && settled(v.Status) {
 		return v, nil
 	}
+	if v, err := e.View(context.WithoutCancel(ctx), env, runID); err != nil || settled(v.Status) {
+		return v, err
+	}
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	news, err := e.cfg.Store.Watch(watchCtx, runID)
@@ -350,10 +353,15 @@ func (e *Engine) acquire() *slot {
 // release gives a held slot back; it may be called again.
 func (s *slot) release() {
 	if s.held {
-		s.held = false
-		<-s.e.slots
+		s.free()
 		s.e.wg.Done()
 	}
+}
+
+// free lets another run have the slot; Drain goes on waiting for this one.
+func (s *slot) free() {
+	s.held = false
+	<-s.e.slots
 }
 
 // take moves the slot to a new owner.

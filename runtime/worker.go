@@ -150,8 +150,10 @@ func (e *Engine) start(w *run, s *slot) {
 	e.active[w.record.ID] = w
 	e.mu.Unlock()
 	go func() {
-		defer mine.release()
+		defer e.wg.Done()
 		defer func() {
+			// Whoever waits for the run may start the next one at once.
+			mine.free()
 			e.mu.Lock()
 			if e.active[w.record.ID] == w {
 				delete(e.active, w.record.ID)
