@@ -116,7 +116,7 @@ make_runtime() {
 }
 
 inspect() { docker inspect --format "$1" "$container"; }
-agentos() { docker exec "$container" agentos "$@"; }
+agentos() { timeout 60 docker exec "$container" agentos "$@"; }
 is() { [ "$2" = "$3" ] || fail "$1 is \"$2\", not \"$3\""; seen "$1: $2"; }
 settled() { [ "$(inspect '{{.State.Status}} {{.State.Health.Status}}')" != "running starting" ]; }
 await_health() {
@@ -141,7 +141,6 @@ hold() {
     'http://127.0.0.1:8080/v0/envs/default/agents/mcp-support/capabilities/support/runs?wait=true'
 }
 field() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
-started() { agentos runs events "$1" | grep -c 'call.started'; }
 
 # stop sends SIGTERM and expects an orderly end.
 stop() {
@@ -167,25 +166,29 @@ check_image() {
 check_server() {
   local pid
   pid=$(inspect '{{.State.Pid}}')
-  is "user and group" "$(awk '/^[UG]id/ {print $2, $3, $4, $5}' "/proc/$pid/status" | sort -u)" "65532 65532 65532 65532"
+  is "user and group" "$(awk '/^[UG]id/ {print $2, $3, $4, $5}' "/proc/$pid/status" | sort -u)" \
+    "65532 65532 65532 65532"
   is "agentos health" "$(agentos health)" healthy
   has "a run of its own" 'A-1001' "$(agentos run support -i 'Look up order A-1001' 2>/dev/null)"
 }
 
 # A held run outlives a kill, is decided once, and outlives the container.
 check_durability() {
-  local run hold id
+  local run hold id shown journal
   run=$(hold)
   id=$(field run_id <<<"$run") hold=$(field hold_id <<<"$run")
+  shown=$(grep -oE '"data": ?\{[^}]*\}' <<<"$run" | sed 's/^"data": *//')
   is "the run" "$(field status <<<"$run")" held
   docker kill "$container" >/dev/null
   is "exit code after docker kill" "$(inspect '{{.State.ExitCode}}')" 137
   docker start "$container" >/dev/null
   await_health
   has "after the restart" "$hold +pending" "$(agentos holds list)"
-  is "calls started before the decision" "$(started "$id")" 0
   has "approved" 'completed' "$(agentos holds approve "$hold" --wait)"
-  is "calls started after the decision" "$(started "$id")" 1
+  journal=$(agentos runs events "$id")
+  is "the journal" "$(cut -d ' ' -f 3 <<<"$journal" | xargs)" \
+    "run.created model.answered hold.opened hold.decided hold.closed call.started call.finished model.answered run.completed"
+  is "what ran is what was shown" "$(sed -n 's/.* call.started call_1 //p' <<<"$journal")" "orders/cancel_order $shown"
   stop
   docker rm "$container" >/dev/null
   start_container
