@@ -215,7 +215,9 @@ func TestServeStops(t *testing.T) {
 		t.Errorf("serve: %v", err)
 	}
 	waiters.Wait()
-	if took := time.Since(began); took > 4*time.Second {
+	// net/http waits up to five seconds for a connection on which nothing was asked
+	// yet, such as a spare one of the client's; nobody waits for the five minutes.
+	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("stopping took %s", took)
 	}
 	if v, err := r.store.Run(r.ctx(), busy.RunID); err != nil || v.Status != store.Running {

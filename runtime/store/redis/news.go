@@ -19,6 +19,10 @@ const (
 	silence = 5 * time.Second
 	// pause is between attempts to reach a server that is away.
 	pause = 250 * time.Millisecond
+	// backstop is how often everybody who waits is told to look anyway. Redis gives
+	// no guarantee that a message arrives: in a cluster it is passed from node to
+	// node over links that may just be down.
+	backstop = 2 * time.Second
 )
 
 // Watch returns a channel that is told of new entries of the run, and once as
@@ -50,7 +54,7 @@ type hub struct {
 	client goredis.UniversalClient
 	clock  clock.Clock
 	log    *slog.Logger
-	ctx    context.Context //nolint:containedctx // the life of the two goroutines, which end with close
+	ctx    context.Context //nolint:containedctx // the life of the goroutines, which end with close
 	cancel context.CancelFunc
 	start  sync.Once
 	ends   sync.WaitGroup
@@ -80,6 +84,7 @@ func (h *hub) join(ctx context.Context, channel string) <-chan struct{} {
 		h.sub = h.client.Subscribe(h.ctx)
 		h.ends.Go(h.receive)
 		h.ends.Go(h.send)
+		h.ends.Go(h.remind)
 	})
 	ch := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -111,7 +116,7 @@ func (h *hub) change(channels ...string) {
 	tell(h.changed)
 }
 
-// close ends both goroutines and waits for them.
+// close ends the goroutines and waits for them.
 func (h *hub) close() {
 	h.cancel()
 	h.start.Do(func() {}) // nobody can start them any more
@@ -182,6 +187,24 @@ func (h *hub) receive() {
 			h.rest()
 			sub, probed = h.reconnect(), false
 		}
+	}
+}
+
+// remind is the backstop for messages that were lost on the way.
+func (h *hub) remind() {
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.clock.After(backstop):
+		}
+		h.mu.Lock()
+		for _, waiting := range h.waiting {
+			for ch := range waiting {
+				tell(ch)
+			}
+		}
+		h.mu.Unlock()
 	}
 }
 
