@@ -96,7 +96,7 @@ func TestHeldRuns(t *testing.T) {
 	for _, row := range b.out.Held {
 		t.Logf("%s: %d bytes, %.2f keys; %d goroutines before, %d with %d held runs", row.Store, row.Bytes, row.Keys,
 			row.GoroutinesBefore, row.GoroutinesAfter, b.parked)
-		if row.Bytes < userChars+systemChars || row.Bytes > maxHeldBytes || row.Keys > 3 {
+		if row.Bytes < userChars || row.Bytes > maxHeldBytes || row.Keys > 3 {
 			t.Errorf("%s: a held run takes %d bytes and %.2f keys, want at most %d and 3", row.Store, row.Bytes, row.Keys, maxHeldBytes)
 		}
 		// Other tests have goroutines too; a goroutine for each run would be seen.
