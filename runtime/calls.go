@@ -1,15 +1,18 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"agentos/holds"
 	"agentos/holds/policy"
+	"agentos/internal/problem"
 	"agentos/runtime/journal"
 	"agentos/runtime/mcp"
 	"agentos/runtime/store"
@@ -84,11 +87,6 @@ func (w *run) runCalls(ctx context.Context, calls []ready) (Outcome, error) {
 	if err := w.flush(store.Tx{Status: store.Running}); err != nil {
 		return abandoned, err
 	}
-	// The commit may have been slow, or this process stopped after it: a call
-	// whose lease is over belongs to whoever has taken the run since.
-	if !w.e.cfg.Clock.Now().Before(w.lease.deadline()) {
-		return abandoned, errLeaseLost
-	}
 	return w.collect(ctx, w.launch(ctx, calls), len(calls))
 }
 
@@ -106,6 +104,7 @@ func (w *run) launch(ctx context.Context, calls []ready) <-chan ended {
 			res := w.agent.MCP.Call(ctx, mcp.CallRequest{
 				Server: r.tool.Server, Tool: r.tool.Name, Arguments: r.call.Started.Arguments,
 				IdempotencyKey: r.call.Started.IdempotencyKey, Effect: r.tool.Effect,
+				Digest: r.tool.Digest, Fresh: r.call.Approved(), Earlier: r.call.Starts > 1, Before: w.mayStillSend,
 			})
 			ends <- ended{call: r.call, result: res, took: w.e.cfg.Clock.Now().Sub(began)}
 		})
@@ -115,6 +114,16 @@ func (w *run) launch(ctx context.Context, calls []ready) <-chan ended {
 		close(ends)
 	}()
 	return ends
+}
+
+// mayStillSend is asked directly before a call leaves: a commit, a queue for a slot
+// or a connection may have taken long, or this process was stopped meanwhile. A
+// call whose lease is over belongs to whoever has taken the run since.
+func (w *run) mayStillSend() error {
+	if w.ctx.Err() == nil && !w.e.cfg.Clock.Now().Before(w.lease.deadline()) {
+		w.cancel(errLeaseLost)
+	}
+	return context.Cause(w.ctx)
 }
 
 func (w *run) collect(ctx context.Context, ends <-chan ended, n int) (Outcome, error) {
@@ -143,6 +152,9 @@ func (w *run) collect(ctx context.Context, ends <-chan ended, n int) (Outcome, e
 // judge.
 func (w *run) leaveOpen(ctx context.Context, end ended) bool {
 	cause := context.Cause(ctx)
+	if end.result.ErrorCode == mcp.CodeWithdrawn {
+		return errors.Is(cause, errShutdown) || errors.Is(cause, errLeaseLost)
+	}
 	switch end.result.Outcome {
 	case mcp.Unknown:
 		return errors.Is(cause, errShutdown) || errors.Is(cause, errLeaseLost) ||
@@ -163,18 +175,22 @@ func (w *run) finished(end ended) journal.Finished {
 	if string(r.Structured) != r.Text {
 		f.Structured = r.Structured
 	}
-	if d := end.call.Decision; d != nil && d.Action == holds.Edit {
-		f.Text = editedText(end.call.Arguments, d, f.Text)
+	if r.ErrorCode == mcp.CodeToolChanged {
+		f.Outcome = journal.Invalid
+	}
+	notSent := []string{mcp.CodeToolChanged, mcp.CodeToolGone, mcp.CodeWithdrawn, string(problem.MCPUnavailable), string(problem.EgressDenied)}
+	if ran := end.call.Started.Arguments; !bytes.Equal(ran, end.call.Arguments) && !slices.Contains(notSent, r.ErrorCode) {
+		f.Text = editedText(end.call, ran, f.Text)
 	}
 	return f
 }
 
 // editedText makes the model believe what ran: its own message still shows the
 // arguments it proposed.
-func editedText(proposed json.RawMessage, d *holds.Decision, text string) string {
-	note := "A reviewer changed the arguments of this call before it ran. Proposed: " + string(proposed) + ". It ran with: " + string(d.Data) + "."
-	if d.Reason != "" {
-		note += " Their reason: " + d.Reason
+func editedText(c *journal.Call, ran json.RawMessage, text string) string {
+	note := "A reviewer changed the arguments of this call before it ran. Proposed: " + string(c.Arguments) + ". It ran with: " + string(ran) + "."
+	if c.Decision != nil && c.Decision.Reason != "" {
+		note += " Their reason: " + c.Decision.Reason
 	}
 	return note + "\nResult: " + text
 }

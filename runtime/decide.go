@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -89,11 +90,37 @@ func (e *Engine) suspended(ctx context.Context, env, holdID string) (suspended, 
 			return s, e.storeError(err, "read the hold", holdID)
 		}
 		s = suspended{hold: h.Hold, record: h.Record, ahead: h.Now.Sub(asked), entries: h.Journal}
+		if err := agree(h); err != nil {
+			return s, err
+		}
 	}
 	if s.record.Env != env {
 		return s, e.storeError(store.ErrNotFound, "read the hold", holdID)
 	}
 	return s, nil
+}
+
+// agree compares the hold a person was shown with the one in the journal, from
+// which the run goes on: what was decided about one must not run as the other.
+func agree(h store.HoldView) error {
+	if h.Hold.Status != holds.Pending {
+		return nil
+	}
+	damaged := problem.New(problem.JournalDamaged, "hold %s is damaged in the store: it is not what the journal of its run says", h.Hold.ID)
+	state, err := journal.Fold(h.Journal)
+	if err != nil || state.Hold == nil || state.Hold.ID != h.Hold.ID || len(state.Hold.Items) != len(h.Hold.Items) {
+		return damaged
+	}
+	for i, it := range h.Hold.Items {
+		was := state.Hold.Items[i]
+		same := was.ID == it.ID && was.Server == it.Server && was.Tool == it.Tool && was.ToolDigest == it.ToolDigest &&
+			bytes.Equal(was.Data, it.Data) && (was.Decision == nil) == (it.Decision == nil) &&
+			(was.Decision == nil || was.Decision.Action == it.Decision.Action && bytes.Equal(was.Decision.Data, it.Decision.Data))
+		if !same {
+			return damaged
+		}
+	}
+	return nil
 }
 
 // checkEdits refuses edited arguments that policy would deny: the model could not
@@ -141,6 +168,9 @@ func (e *Engine) Cancel(ctx context.Context, env, runID, by string) (store.View,
 		v, err := e.View(ctx, env, runID)
 		if err != nil || v.Status.Finished() {
 			return v, err
+		}
+		if v.Status == store.Held && v.Hold == nil {
+			return v, problem.New(problem.JournalDamaged, "run %s is damaged in the store: its hold is missing", runID)
 		}
 		requested, err := e.tryCancel(ctx, v, by)
 		if errors.Is(err, store.ErrConflict) {

@@ -126,37 +126,67 @@ func (w *run) judge(c *journal.Call) judgement {
 	return judgement{tool: tool}
 }
 
-// judgeStarted decides about a call that was started and whose end nobody saw.
+// judgeStarted decides about a call that was started and whose end nobody saw. It
+// runs again where its effect class or a person says so, under the same gates as
+// the first time: policy of today, and the definition that was seen.
 func (w *run) judgeStarted(c *journal.Call) judgement {
-	again := mcp.Effect(c.Started.Effect) != mcp.Once
-	if r := c.Resolution; r != nil {
-		switch r.Action {
-		case holds.Ran:
-			f := finish(c, journal.Success, personText(r))
-			f.By = r.By
-			return judgement{finish: f}
-		case holds.Retry:
-			again = true
-		case holds.Skip, holds.Approve, holds.Edit, holds.Reject:
-			fallthrough
-		default: // whatever else was answered, it is no leave to run the call again
-			return judgement{finish: finish(c, journal.Unknown, "Nobody knows whether this tool call had its effect; a person decided to go on without it.")}
-		}
+	r := c.Resolution
+	retry := r != nil && r.Action == holds.Retry
+	switch {
+	case r != nil && r.Action == holds.Ran:
+		f := finish(c, journal.Success, personText(r))
+		f.By = r.By
+		return judgement{finish: f}
+	case r != nil && !retry: // whatever else was answered, it is no leave to run the call again
+		return judgement{finish: lostCall(c, "a person decided to go on without it")}
+	case !retry && c.Expired:
+		return judgement{finish: lostCall(c, "nobody said in time what became of it")}
 	}
-	if again {
-		tool, ok := w.tool(c.Server, c.Tool)
-		if !ok {
-			return judgement{finish: w.gone(c)}
-		}
+	tool, ok := w.tool(c.Server, c.Tool)
+	if !ok {
+		return w.judgeLost(c, tool, retry, "its tool is not offered now")
+	}
+	v := w.toolSet().verdict(tool)
+	seen := c.Started.ToolDigest
+	if retry {
+		seen = c.Item.ToolDigest
+	}
+	again := retry || mcp.Effect(c.Started.Effect) != mcp.Once
+	switch {
+	case again && v.Effect == policy.Deny:
+		return judgement{finish: lostCall(c, "policy denies running it again ("+strings.Join(v.Rules, ", ")+")")}
+	case again && seen == tool.Digest && (retry || c.Approved() || v.Effect == policy.Allow):
 		return judgement{tool: tool}
 	}
-	if c.Expired {
-		return judgement{finish: finish(c, journal.Unknown, "Nobody knows whether this tool call had its effect.")}
+	return judgement{unknown: unknownItem(c, tool)}
+}
+
+// judgeLost decides about a started call whose tool is gone: it cannot run again,
+// and a person who asked for that is told so by the call's end.
+func (w *run) judgeLost(c *journal.Call, tool mcp.Tool, retry bool, why string) judgement {
+	if retry || mcp.Effect(c.Started.Effect) != mcp.Once {
+		return judgement{finish: lostCall(c, why)}
 	}
-	return judgement{unknown: &holds.Item{
-		ID: c.ID, Title: c.Tool, Data: c.Started.Arguments, Server: c.Server, Tool: c.Tool, ToolDigest: c.Started.ToolDigest,
+	return judgement{unknown: unknownItem(c, tool)}
+}
+
+// lostCall ends a call of which nobody knows whether it had its effect.
+func lostCall(c *journal.Call, why string) *journal.Finished {
+	return finish(c, journal.Unknown, "Nobody knows whether this tool call had its effect; "+why+".")
+}
+
+// unknownItem asks what became of a call. tool is its definition now, or empty.
+func unknownItem(c *journal.Call, tool mcp.Tool) *holds.Item {
+	it := &holds.Item{
+		ID: c.ID, Title: c.Tool, Data: c.Started.Arguments, Server: c.Server, Tool: c.Tool,
+		ToolDigest: tool.Digest, Schema: tool.InputSchema,
 		Reason: "The call was started and its end was not seen: it may have had its effect.",
-	}}
+	}
+	if tool.Digest != "" && tool.Digest != c.Started.ToolDigest {
+		it.Reason += " The definition of the tool has changed since."
+		it.Changed = &holds.Change{OldDigest: c.Started.ToolDigest}
+	}
+	return it
 }
 
 // gone ends a call whose tool is not there to be called; nothing was sent.

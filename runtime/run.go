@@ -110,6 +110,9 @@ func (w *run) load() error {
 		w.state, w.first, w.last = state, w.entries[0], w.entries[len(w.entries)-1]
 		w.entries = nil
 	}
+	if pending := w.state.Hold != nil; pending != (w.record.Status == store.Held) {
+		return problem.New(problem.JournalDamaged, "the run is %s and its journal says something else about its hold", w.record.Status)
+	}
 	if d := w.state.Created.SystemDigest; d != "" && w.state.Created.System == "" {
 		text, err := w.e.text(w.ctx, d)
 		if err != nil {

@@ -105,6 +105,11 @@ func Decode(data []byte, v any) error {
 	return err
 }
 
+// Unmarshal decodes what this program wrote: names match exactly, including case,
+// and none may stand twice, so that a text has one reading only. Unknown names
+// are passed over: a newer version may have written them.
+func Unmarshal(data []byte, v any) error { return jsonv2.Unmarshal(data, v) }
+
 // Marshal encodes v as compact JSON. Unlike json.Marshal it leaves <, > and &
 // alone, so embedded raw values keep every byte but white space.
 func Marshal(v any) ([]byte, error) {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ type Call struct {
 	// Started is the newest call.started, nil before; Finished the end.
 	Started  *Started
 	Finished *Finished
+	// Starts counts how often the call was started.
+	Starts int
 	// Decision is what a person decided about running the call, nil when nobody
 	// was asked or nobody has answered.
 	Decision *holds.Decision
@@ -121,7 +124,7 @@ func (s *State) Add(e Entry) error {
 func (s *State) add(e Entry) error {
 	switch e.Type {
 	case RunCreated:
-		return json.Unmarshal(e.Data, &s.Created)
+		return rawjson.Unmarshal(e.Data, &s.Created)
 	case ModelAnswered:
 		return s.addAnswer(e.Data)
 	case CallStarted:
@@ -135,7 +138,7 @@ func (s *State) add(e Entry) error {
 	case HoldClosed:
 		return s.addClosed(e.Data)
 	case RunRecovered:
-		return json.Unmarshal(e.Data, &Recovered{})
+		return rawjson.Unmarshal(e.Data, &Recovered{})
 	case RunCompleted, RunFailed, RunCancelled:
 		return s.addEnd(e)
 	}
@@ -144,7 +147,7 @@ func (s *State) add(e Entry) error {
 
 func (s *State) addAnswer(data []byte) error {
 	var a Answered
-	if err := json.Unmarshal(data, &a); err != nil {
+	if err := rawjson.Unmarshal(data, &a); err != nil {
 		return err
 	}
 	if a.Turn != len(s.Answers)+1 {
@@ -174,7 +177,7 @@ func (s *State) addAnswer(data []byte) error {
 
 func (s *State) addStarted(data []byte) error {
 	var st Started
-	if err := json.Unmarshal(data, &st); err != nil {
+	if err := rawjson.Unmarshal(data, &st); err != nil {
 		return err
 	}
 	c, err := s.unfinished(st.Call)
@@ -182,12 +185,13 @@ func (s *State) addStarted(data []byte) error {
 		return err
 	}
 	c.Started, c.Resolution = &st, nil
+	c.Starts++
 	return nil
 }
 
 func (s *State) addFinished(data []byte) error {
 	var f Finished
-	if err := json.Unmarshal(data, &f); err != nil {
+	if err := rawjson.Unmarshal(data, &f); err != nil {
 		return err
 	}
 	c, err := s.unfinished(f.Call)
@@ -201,7 +205,7 @@ func (s *State) addFinished(data []byte) error {
 
 func (s *State) addOpened(data []byte) error {
 	var o Opened
-	if err := json.Unmarshal(data, &o); err != nil {
+	if err := rawjson.Unmarshal(data, &o); err != nil {
 		return err
 	}
 	if s.Hold != nil {
@@ -225,7 +229,7 @@ func (s *State) addOpened(data []byte) error {
 
 func (s *State) addDecided(data []byte) error {
 	var d HoldDecision
-	if err := json.Unmarshal(data, &d); err != nil {
+	if err := rawjson.Unmarshal(data, &d); err != nil {
 		return err
 	}
 	if s.Hold == nil || s.Hold.ID != d.HoldID {
@@ -236,6 +240,9 @@ func (s *State) addDecided(data []byte) error {
 		c := s.Call(d.Items[i].ID)
 		if it == nil || c == nil {
 			return fmt.Errorf("no item %s", d.Items[i].ID)
+		}
+		if !bytes.Equal(d.Items[i].Proposed, it.Data) {
+			return fmt.Errorf("item %s was decided with other arguments than it shows", d.Items[i].ID)
 		}
 		decision := &d.Items[i].Decision
 		it.Decision = decision
@@ -250,7 +257,7 @@ func (s *State) addDecided(data []byte) error {
 
 func (s *State) addClosed(data []byte) error {
 	var cl Closed
-	if err := json.Unmarshal(data, &cl); err != nil {
+	if err := rawjson.Unmarshal(data, &cl); err != nil {
 		return err
 	}
 	if s.Hold == nil || s.Hold.ID != cl.HoldID {
@@ -274,21 +281,21 @@ func (s *State) addEnd(e Entry) error {
 	switch e.Type {
 	case RunCompleted:
 		var c Completed
-		if err := json.Unmarshal(e.Data, &c); err != nil {
+		if err := rawjson.Unmarshal(e.Data, &c); err != nil {
 			return err
 		}
 		s.Output = c.Output
 		s.active(c.ActiveMS)
 	case RunFailed:
 		var f Failed
-		if err := json.Unmarshal(e.Data, &f); err != nil {
+		if err := rawjson.Unmarshal(e.Data, &f); err != nil {
 			return err
 		}
 		s.Fault = &f.Error
 		s.active(f.ActiveMS)
 	case RunCancelled:
 		var c Cancel
-		if err := json.Unmarshal(e.Data, &c); err != nil {
+		if err := rawjson.Unmarshal(e.Data, &c); err != nil {
 			return err
 		}
 		s.CancelledBy = c.By

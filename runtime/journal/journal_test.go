@@ -65,8 +65,8 @@ func heldRun(t *testing.T) *record {
 		add(CallFinished, Finished{Call: "call_2", Outcome: Success, Text: "free", ActiveMS: 40}).
 		add(HoldOpened, Opened{Hold: h}).
 		add(HoldDecided, HoldDecision{HoldID: "h_1_1", By: "ann", Items: []DecidedItem{
-			{ID: "call_3", Decision: holds.Decision{Action: holds.Reject, By: "ann"}},
-			{ID: "call_1", Decision: holds.Decision{Action: holds.Edit, Data: json.RawMessage(`{"a":1}`), By: "ann"}},
+			{ID: "call_3", Proposed: json.RawMessage(`{}`), Decision: holds.Decision{Action: holds.Reject, By: "ann"}},
+			{ID: "call_1", Proposed: json.RawMessage(`{}`), Decision: holds.Decision{Action: holds.Edit, Data: json.RawMessage(`{"a":1}`), By: "ann"}},
 		}}).
 		add(HoldClosed, Closed{HoldID: "h_1_1", Why: holds.Decided}).
 		add(CallFinished, Finished{Call: "call_3", Outcome: Rejected, Text: "declined"}).

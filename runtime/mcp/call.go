@@ -24,6 +24,18 @@ type CallRequest struct {
 	IdempotencyKey string
 	// Effect decides whether a call that may have been executed is sent again.
 	Effect Effect
+	// Digest is the definition the call may run on. It is compared directly before
+	// each sending: with any other definition the call is not sent.
+	Digest string
+	// Fresh reads the tools of an HTTP server again before: one without sessions
+	// can be replaced without a sign.
+	Fresh bool
+	// Earlier says that an earlier attempt may have been executed, so that "nothing
+	// was sent" is no certain end.
+	Earlier bool
+	// Before is asked directly before each sending; an error withdraws the call.
+	// nil allows it.
+	Before func() error
 }
 
 // Outcome says how a call ended.
@@ -47,6 +59,8 @@ const (
 	CodeInvalidResult  = "invalid_result"  // executed, and the answer could not be used
 	CodeInputRequired  = "input_required"  // the server wants to ask a person first
 	CodeToolGone       = "tool_gone"       // no longer offered; nothing was sent
+	CodeToolChanged    = "tool_changed"    // another definition; nothing was sent
+	CodeWithdrawn      = "withdrawn"       // Before said no; nothing was sent
 	CodeOutcomeUnknown = "outcome_unknown" // with outcome unknown
 	CodeCancelled      = "cancelled"       // the caller gave up before anything was sent
 )
@@ -89,7 +103,7 @@ func (s *Set) Call(ctx context.Context, r CallRequest) Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(errShutdown) })() //nolint:contextcheck // the second parent of the call
-	c := call{srv: srv, req: r, params: callParams(r)}
+	c := call{srv: srv, req: r, params: callParams(r), maybeSent: r.Earlier}
 	res := c.run(ctx)
 	res.Reconnects = c.reconnects
 	return res
@@ -126,12 +140,12 @@ func (c *call) run(ctx context.Context) Result {
 		if err != nil {
 			return c.notReached(ctx, err)
 		}
-		tool, ok := c.srv.tool(c.req.Tool)
-		if !ok {
-			return c.unlessSent(Result{
-				Outcome: Error, ErrorCode: CodeToolGone,
-				Text: fmt.Sprintf("The server %q no longer offers the tool %q; nothing ran.", c.req.Server, c.req.Tool),
-			})
+		if c.req.Fresh && sends == 1 && c.srv.spec.URL != "" {
+			c.srv.refresh(ctx, ses)
+		}
+		tool, refused := c.mayRun()
+		if refused != nil {
+			return c.unlessSent(*refused)
 		}
 		reply, f := c.send(ctx, ses)
 		if f == nil {
@@ -145,6 +159,29 @@ func (c *call) run(ctx context.Context) Result {
 		c.srv.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "mcp_call_sent_again",
 			slog.String("tool", c.req.Tool), slog.String("cause", c.srv.redact(f.Error())))
 	}
+}
+
+// mayRun returns the tool the call is about, or why the call is not sent.
+func (c *call) mayRun() (Tool, *Result) {
+	tool, ok := c.srv.tool(c.req.Tool)
+	if !ok {
+		return tool, &Result{
+			Outcome: Error, ErrorCode: CodeToolGone,
+			Text: fmt.Sprintf("The server %q no longer offers the tool %q; nothing ran.", c.req.Server, c.req.Tool),
+		}
+	}
+	if c.req.Digest != "" && c.req.Digest != tool.Digest {
+		return tool, &Result{
+			Outcome: Error, ErrorCode: CodeToolChanged,
+			Text: fmt.Sprintf("The definition of %q changed before the call was sent; nothing ran. Call it again if it is still wanted.", c.req.Tool),
+		}
+	}
+	if c.req.Before != nil {
+		if err := c.req.Before(); err != nil {
+			return tool, &Result{Outcome: Error, ErrorCode: CodeWithdrawn, Text: "The call was withdrawn before it was sent; nothing ran."}
+		}
+	}
+	return tool, nil
 }
 
 // errCallTimeout is the cause of a call that took longer than call_timeout.

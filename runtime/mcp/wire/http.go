@@ -224,7 +224,7 @@ func (l *HTTP) refusal(resp *http.Response) error {
 	case resp.StatusCode == http.StatusUnauthorized:
 		f.Err = fmt.Errorf("HTTP 401, the server wants other credentials (WWW-Authenticate: %s): %s",
 			Short(resp.Header.Get("WWW-Authenticate"), 200), text)
-	case resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented:
+	case resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented, resp.StatusCode == http.StatusRequestTimeout:
 		// A gateway may say so after it has passed the request on.
 		f.Reach = MaybeSent
 	}
