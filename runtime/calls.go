@@ -60,7 +60,7 @@ func (w *run) openHold(p plan) (Outcome, error) {
 		return abandoned, err
 	}
 	w.e.recent.put(suspended{
-		hold: h, record: w.record, state: w.state, first: w.first, ahead: w.storeNow().Sub(w.e.cfg.Clock.Now()),
+		hold: h, record: w.record, state: w.state, first: w.first, ahead: w.storeNow().Sub(w.e.cfg.Clock.Now()), size: w.size,
 	})
 	return held, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"agentos/holds"
@@ -23,6 +24,10 @@ const maxRaces = 5
 // it, goes on with the run. The hold as it stands comes back with any error that
 // is about the hold.
 func (e *Engine) Decide(ctx context.Context, env, holdID string, post holds.Post) (holds.Hold, error) {
+	post, err := e.withoutSecrets(post)
+	if err != nil {
+		return holds.Hold{}, err
+	}
 	for range maxRaces {
 		h, err := e.tryDecide(ctx, env, holdID, post)
 		if !errors.Is(err, store.ErrConflict) {
@@ -30,6 +35,21 @@ func (e *Engine) Decide(ctx context.Context, env, holdID string, post holds.Post
 		}
 	}
 	return holds.Hold{}, problem.New(problem.StoreUnavailable, "the hold kept changing; try again")
+}
+
+// withoutSecrets takes secrets out of reasons and refuses them in data: what runs
+// must be what is recorded, and a secret must not be recorded.
+func (e *Engine) withoutSecrets(post holds.Post) (holds.Post, error) {
+	post.Decisions = slices.Clone(post.Decisions)
+	for i, d := range post.Decisions {
+		if e.cfg.Redact(string(d.Data)) != string(d.Data) {
+			return post, problem.New(problem.InvalidDecision, "the decisions do not fit the hold; nothing was applied").With(problem.Detail{
+				Path: "/decisions/" + strconv.Itoa(i) + "/data", Message: "holds the value of a secret, which would be recorded",
+			})
+		}
+		post.Decisions[i].Reason = e.cfg.Redact(d.Reason)
+	}
+	return post, nil
 }
 
 func (e *Engine) tryDecide(ctx context.Context, env, holdID string, post holds.Post) (holds.Hold, error) {

@@ -148,8 +148,7 @@ type StartRequest struct {
 // worker. It does not wait for the run.
 func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) {
 	// Whatever a caller pastes, the value of a secret does not get into a journal.
-	r.Input = json.RawMessage(e.cfg.Redact(string(r.Input)))
-	r.Metadata = json.RawMessage(e.cfg.Redact(string(r.Metadata)))
+	r.Input, r.Metadata, r.SessionID = e.redact(r.Input), e.redact(r.Metadata), e.cfg.Redact(r.SessionID)
 	a, c, err := e.resolve(r)
 	if err != nil {
 		return store.View{}, err
@@ -189,6 +188,15 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 		e.start(w, slot)
 	}
 	return store.View{Record: res.Record, First: res.Entry, Last: res.Entry}, nil
+}
+
+// redact takes secrets out of the strings of a JSON text. One without any keeps
+// every byte.
+func (e *Engine) redact(raw json.RawMessage) json.RawMessage {
+	if e.cfg.Redact(string(raw)) == string(raw) {
+		return raw
+	}
+	return rawjson.MapStrings(raw, e.cfg.Redact)
 }
 
 func (e *Engine) resolve(r StartRequest) (*Agent, *capabilities.Capability, error) {

@@ -9,8 +9,12 @@ import (
 	"agentos/runtime/store"
 )
 
-// maxRecent bounds how many held runs are remembered, whatever their number.
-const maxRecent = 256
+// maxRecent bounds how many held runs are remembered, whatever their number, and
+// maxRecentSize the bytes of the journal of each: a large one is read again.
+const (
+	maxRecent     = 256
+	maxRecentSize = 64 << 10
+)
 
 // suspended is a held run with what is needed to go on with it: its state when
 // this process opened the hold, else its journal.
@@ -22,6 +26,8 @@ type suspended struct {
 	entries []journal.Entry
 	// ahead is the store's clock minus the local one.
 	ahead time.Duration
+	// size is the length of the journal in bytes.
+	size int
 }
 
 // recent remembers the runs this process suspended last. A hold at one revision
@@ -35,6 +41,9 @@ type recent struct {
 }
 
 func (r *recent) put(s suspended) {
+	if s.size > maxRecentSize {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runs == nil {

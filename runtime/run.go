@@ -32,6 +32,8 @@ type run struct {
 	state  *journal.State
 	// entries is the journal as it was read, until it is folded into state.
 	entries []journal.Entry
+	// size is the length of the journal in bytes.
+	size int
 	// buffer holds entries that are folded into state and not yet written.
 	buffer []journal.New
 
@@ -103,6 +105,9 @@ func (w *run) load() error {
 		if int64(len(w.entries)) != w.record.Seq {
 			return problem.New(problem.JournalDamaged, "the journal has %d entries, the record counts %d", len(w.entries), w.record.Seq)
 		}
+		for _, e := range w.entries {
+			w.size += len(e.Data)
+		}
 		state, err := journal.Fold(w.entries)
 		if err != nil {
 			return problem.Wrap(err, problem.JournalDamaged, "the journal cannot be read: %v", err)
@@ -139,7 +144,7 @@ func (w *run) adopt(s suspended, decided []journal.Entry) {
 	if s.state == nil {
 		return
 	}
-	w.state, w.first, w.last = s.state, s.first, decided[len(decided)-1]
+	w.state, w.first, w.last, w.size = s.state, s.first, decided[len(decided)-1], s.size
 	for _, e := range decided {
 		if w.state.Add(e) != nil {
 			w.state = nil // load reports what is wrong
@@ -159,6 +164,7 @@ func (w *run) add(t journal.Type, v any) error {
 		return err
 	}
 	w.buffer = append(w.buffer, n)
+	w.size += len(n.Data)
 	return nil
 }
 

@@ -105,7 +105,7 @@ func (w *run) missingServer() *problem.Error {
 
 // answered records a reply.
 func (w *run) answered(reply gateway.Reply, tools *toolSet) (Outcome, error) {
-	message := json.RawMessage(w.e.cfg.Redact(string(reply.Message)))
+	message := w.e.redact(reply.Message)
 	a := journal.Answered{
 		Turn: len(w.state.Answers) + 1, Message: message, FinishReason: reply.FinishReason,
 		Asked: w.agent.Manifest.Models[w.capability.Loop.Model].Use, Model: reply.Model, Mock: reply.Mock,
@@ -120,6 +120,7 @@ func (w *run) answered(reply gateway.Reply, tools *toolSet) (Outcome, error) {
 	cut := reply.Cut()
 	var refused []journal.Finished
 	for i, tc := range reply.Calls {
+		tc.Arguments = w.e.redact(tc.Arguments)
 		asked, f := w.check(tc, tools, fmt.Sprintf("call_%d", len(w.state.Calls)+i+1))
 		if cut {
 			f = &journal.Finished{Outcome: journal.Invalid, Text: cutText(reply.FinishReason)}

@@ -37,13 +37,20 @@ func (s *Server) listHolds(ctx context.Context, in holdListInput) (reply, error)
 	if in.older > 0 {
 		in.filter.OpenedBefore = s.cfg.Clock.Now().Add(-in.older)
 	}
-	list, next, err := s.cfg.Store.Holds(ctx, in.filter, in.page)
+	out := api.HoldList{Holds: []api.Hold{}}
+	next, err := inChunks(in.page, func(p store.Page) (n, size int, next string, err error) {
+		list, next, err := s.cfg.Store.Holds(ctx, in.filter, p)
+		for _, h := range list {
+			out.Holds = append(out.Holds, toHold(h))
+			for _, it := range h.Items {
+				size += len(it.Data) + len(it.Schema)
+			}
+		}
+		return len(list), size, next, err
+	})
+	out.NextCursor = next
 	if err != nil {
 		return reply{}, storeError(err, "")
-	}
-	out := api.HoldList{Holds: make([]api.Hold, len(list)), NextCursor: next}
-	for i, h := range list {
-		out.Holds[i] = toHold(h)
 	}
 	return reply{body: out}, nil
 }

@@ -156,13 +156,39 @@ func readRunList(in *input) runListInput {
 }
 
 func (s *Server) listRuns(ctx context.Context, in runListInput) (reply, error) {
-	views, next, err := s.cfg.Store.Runs(ctx, in.filter, in.page)
+	out := api.RunList{Runs: []api.Run{}}
+	next, err := inChunks(in.page, func(p store.Page) (n, size int, next string, err error) {
+		views, next, err := s.cfg.Store.Runs(ctx, in.filter, p)
+		for _, v := range views {
+			out.Runs = append(out.Runs, toRun(v))
+			size += len(v.First.Data) + len(v.Last.Data)
+		}
+		return len(views), size, next, err
+	})
+	out.NextCursor = next
 	if err != nil {
 		return reply{}, storeError(err, "")
 	}
-	out := api.RunList{Runs: make([]api.Run, len(views)), NextCursor: next}
-	for i, v := range views {
-		out.Runs[i] = toRun(v)
-	}
 	return reply{body: out}, nil
+}
+
+// Limits of what one list holds in memory: rows are read a few at a time until
+// they are this many bytes. A page may be short and still have a next.
+const (
+	chunkRows = 10
+	maxList   = 4 << 20
+)
+
+// inChunks reads a page a few rows at a time with read, which returns how many
+// rows it got and their bytes, and ends it early when it has become large.
+func inChunks(p store.Page, read func(store.Page) (n, size int, next string, err error)) (next string, err error) {
+	next = p.Cursor
+	for rows, bytes := 0, 0; rows < p.Limit && bytes < maxList; {
+		n, size, after, err := read(store.Page{Limit: min(chunkRows, p.Limit-rows), Cursor: next})
+		if err != nil || after == "" {
+			return "", err
+		}
+		rows, bytes, next = rows+n, bytes+size, after
+	}
+	return next, nil
 }

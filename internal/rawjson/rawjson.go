@@ -348,6 +348,42 @@ func kindName(k jsontext.Kind) string {
 	return "value"
 }
 
+// MapStrings returns raw with every string, names included, passed through f.
+// Everything else keeps its bytes; a text that is no JSON is returned as it is.
+func MapStrings(raw []byte, f func(string) string) json.RawMessage {
+	switch Kind(raw) {
+	case "string":
+		if text, ok := Text(raw); ok {
+			if mapped := f(text); mapped != text {
+				return Quote(mapped)
+			}
+		}
+	case "object":
+		fields, err := Fields(raw)
+		if err != nil {
+			return raw
+		}
+		for i := range fields {
+			fields[i].Name, fields[i].Value = f(fields[i].Name), MapStrings(fields[i].Value, f)
+		}
+		return Object(fields)
+	case "array":
+		elements, err := Elements(raw)
+		if err != nil {
+			return raw
+		}
+		out := []byte{'['}
+		for i, el := range elements {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(out, MapStrings(el, f)...)
+		}
+		return append(out, ']')
+	}
+	return raw
+}
+
 // Elements returns the elements of the array raw. It fails when raw is no array.
 func Elements(raw []byte) ([]json.RawMessage, error) {
 	if k := Kind(raw); k != "array" {

@@ -28,8 +28,13 @@ func place(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := f.Close(); err != nil {
+	info, err := f.Stat()
+	if err := errors.Join(err, f.Close()); err != nil {
 		return "", err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
+		// The lock and SQLite's side files go by the name of the file.
+		return "", problem.New(problem.InvalidSettings, "the store file %s has more than one name (hard links); copy it instead", path)
 	}
 	return filepath.EvalSymlinks(path)
 }
