@@ -48,6 +48,9 @@ type Run struct {
 	// CancelledBy is who cancelled the run, or asked to while it was worked on.
 	CancelledBy string `json:"cancelled_by,omitempty"`
 	Usage       Usage  `json:"usage"`
+	// Waiting says why a run that is not finished makes no progress, such as a model
+	// that cannot be reached; absent otherwise.
+	Waiting string `json:"waiting,omitempty"`
 	// Turns is the number of model calls that were answered.
 	Turns     int             `json:"turns"`
 	Requester string          `json:"requester"`

@@ -33,7 +33,7 @@ import (
 const (
 	envCrash   = "AGENTOS_TEST_CRASH"
 	crashKey   = "the-run"
-	crashLease = time.Second
+	crashLease = 3 * time.Second
 )
 
 // crashPlan is what a child is told in its environment.

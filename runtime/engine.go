@@ -164,7 +164,7 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 	req := store.Create{
 		Op: e.cfg.IDs.Token(), RunID: e.cfg.IDs.Run(), Request: requestDigest(r),
 		Env: r.Env, Agent: r.Agent, Capability: r.Capability, SessionID: r.SessionID,
-		Entry: entry, Summary: summary(&journal.State{}, 0),
+		Entry: entry, Summary: summary(&journal.State{}, 0, ""),
 	}
 	if r.Key != "" {
 		req.RunID = ids.Derived(r.Env, r.Key)

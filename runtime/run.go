@@ -42,6 +42,8 @@ type run struct {
 
 	// retries counts how often the run was parked since the model last answered.
 	retries int
+	// waiting is why the run is parked; it goes with the next commit.
+	waiting string
 
 	// lapsed says that another worker's lease ran out; expired is the pending
 	// hold whose time is over.
@@ -174,7 +176,7 @@ func (w *run) flush(tx store.Tx) error {
 	if len(w.buffer) == 0 && tx.Status == store.Running && tx.Due == 0 {
 		return nil
 	}
-	tx.Op, tx.Entries, tx.Summary = w.e.cfg.IDs.Token(), w.buffer, summary(w.state, w.retries)
+	tx.Op, tx.Entries, tx.Summary = w.e.cfg.IDs.Token(), w.buffer, summary(w.state, w.retries, w.waiting)
 	if tx.Status == store.Running && tx.Due == 0 {
 		tx.Lease = w.e.cfg.Lease
 	}
@@ -268,12 +270,23 @@ type summaryData struct {
 	Usage journal.Usage `json:"usage"`
 	// Retries counts how often the run was parked since the model last answered.
 	Retries int `json:"retries,omitempty"`
+	// Waiting is why the run is parked.
+	Waiting string `json:"waiting,omitempty"`
 }
 
 // Summary reads the summary of a record.
 func Summary(raw json.RawMessage) (turns int, usage journal.Usage, err error) {
 	s, err := readSummary(raw)
 	return s.Turns, s.Usage, err
+}
+
+// Waiting returns why a run is parked, or "".
+func Waiting(raw json.RawMessage) string {
+	s, err := readSummary(raw)
+	if err != nil {
+		return ""
+	}
+	return s.Waiting
 }
 
 func readSummary(raw json.RawMessage) (s summaryData, err error) {
@@ -283,11 +296,11 @@ func readSummary(raw json.RawMessage) (s summaryData, err error) {
 	return s, err
 }
 
-func summary(s *journal.State, retries int) json.RawMessage {
+func summary(s *journal.State, retries int, waiting string) json.RawMessage {
 	if s == nil {
 		return nil
 	}
-	raw, err := rawjson.Marshal(summaryData{Turns: len(s.Answers), Usage: s.Usage, Retries: retries})
+	raw, err := rawjson.Marshal(summaryData{Turns: len(s.Answers), Usage: s.Usage, Retries: retries, Waiting: waiting})
 	if err != nil {
 		return nil // a struct of numbers always encodes
 	}

@@ -84,7 +84,8 @@ func (w *run) modelFailed(ctx context.Context, err error) (Outcome, error) {
 	}
 	pause := max(p.RetryAfter, min(time.Second<<min(w.retries, 6), time.Minute))
 	w.retries++
-	w.log.InfoContext(ctx, "the model is not available; the run is parked", slog.Duration("pause", pause), slog.Any("error", err))
+	w.waiting = w.e.cfg.Redact(p.Message)
+	w.log.WarnContext(ctx, "the model is not available; the run is parked", slog.Duration("pause", pause), slog.Any("error", err))
 	return parked, w.flush(store.Tx{Status: store.Running, Due: pause})
 }
 
@@ -138,7 +139,7 @@ func (w *run) answered(reply gateway.Reply, tools *toolSet) (Outcome, error) {
 	} else if cut && w.wasCut() {
 		fault = problem.New(problem.ModelError, "the model's replies were cut off twice (%s)", reply.FinishReason)
 	}
-	w.retries = 0
+	w.retries, w.waiting = 0, ""
 	if err := w.add(journal.ModelAnswered, a); err != nil {
 		return abandoned, err
 	}

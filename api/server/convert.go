@@ -31,6 +31,9 @@ func toRun(v store.View) api.Run {
 		CancelledBy: v.CancelBy, Usage: api.Usage(usage), Turns: turns,
 		Requester: created.Requester, SessionID: v.SessionID, Metadata: created.Metadata,
 	}
+	if !v.Status.Finished() {
+		out.Waiting = runtime.Waiting(v.Summary)
+	}
 	if fault := dataOf[journal.Failed](v.Last, journal.RunFailed).Error; fault.Code != "" {
 		out.Error = &api.Error{Code: fault.Code, Message: fault.Message, Details: fault.Details}
 	}

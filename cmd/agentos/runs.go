@@ -185,6 +185,7 @@ func printRun(w io.Writer, run api.Run) error {
 		[2]string{"created", stamp(run.CreatedAt.Time)},
 		[2]string{"updated", stamp(run.UpdatedAt.Time)},
 		[2]string{"turns", strconv.Itoa(run.Turns)},
+		[2]string{"waiting", run.Waiting},
 		[2]string{"tokens", strconv.FormatInt(run.Usage.TotalTokens, 10)},
 		[2]string{"input", string(run.Input)},
 		[2]string{"output", string(run.Output)},
