@@ -61,6 +61,7 @@ func TestToolChangedWhileServerIsAway(t *testing.T) {
 // a crash, passes the same gates as the first time.
 func TestRunningAgainPassesTheGates(t *testing.T) {
 	lost := func(t *testing.T, scene, loop string) *rig {
+		t.Helper()
 		r := crash(t, "", crashPlan{Point: "before:call.finished", Scene: scene})
 		r.stop()
 		r.loop = loop
@@ -108,7 +109,7 @@ func TestTamperedHold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := db.Exec(statement); err != nil {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
 				t.Fatal(err)
 			}
 			if err := db.Close(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"agentos/capabilities"
 	"agentos/holds/policy"
 	"agentos/internal/problem"
 	"agentos/runtime/mcp"
@@ -46,8 +47,8 @@ func (a *Agent) findMisleading(v *view) *problem.Error {
 	return problem.New(problem.InvalidManifest, "agent %s has rules that protect nothing although they read like it", a.Manifest.Name).With(faults...)
 }
 
-// Idle returns what an operator should know about rules that match no tool that
-// is offered now, and that Misleading does not report. While a server is away its
+// Idle returns what an operator should know about rules and tools entries that
+// match no tool that is offered now, and that Misleading does not report. While a server is away its
 // rules are not judged.
 func (a *Agent) Idle() []string {
 	if slices.ContainsFunc(a.MCP.Status(), func(s mcp.Status) bool { return s.Status != mcp.Connected }) {
@@ -56,6 +57,12 @@ func (a *Agent) Idle() []string {
 	var out []string
 	tools := a.MCP.Tools()
 	for name, set := range a.view().sets {
+		for _, entry := range a.Manifest.Capabilities[name].Loop.Tools {
+			only := capabilities.Loop{Tools: []string{entry}}
+			if !slices.ContainsFunc(tools, func(t mcp.Tool) bool { return only.Offers(t.Server, t.Name) }) {
+				out = append(out, "agent "+a.Manifest.Name+", capability "+name+": tools: "+entry+" matches no tool that a server offers")
+			}
+		}
 		calls, names := offered(tools, set)
 		for _, r := range policy.Unmatched(set.rules, calls) {
 			if _, near := policy.NearMiss(r, calls, names); near {

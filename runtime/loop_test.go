@@ -447,3 +447,17 @@ func TestStartRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestIdleEntriesAreReported(t *testing.T) {
+	r := newRig(t, "      tools: [orders/lookup_order, orders/lokup_order]\n      deny: [\"drop_*\"]\n", sequence(says("ok"))).up()
+	r.want(r.start("go"), store.Completed) // the servers are connected now
+	got := strings.Join(r.agent.Idle(), "\n")
+	for _, want := range []string{"tools: orders/lokup_order matches no tool", "rule deny:drop_* matches no tool"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+	if strings.Contains(got, "orders/lookup_order ") {
+		t.Errorf("a good entry is reported: %s", got)
+	}
+}
