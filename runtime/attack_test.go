@@ -77,6 +77,27 @@ func TestRunningAgainPassesTheGates(t *testing.T) {
 		}
 		r.ran("ping", "", 1)
 	})
+	t.Run("retry of what has changed", func(t *testing.T) {
+		r := crash(t, "", crashPlan{Point: "before:call.finished", Scene: "gated", Loop: usual})
+		v := r.wait(ids.Derived("default", crashKey))
+		r.want(v, store.Held)
+		r.stop()
+		path := filepath.Join(r.dir, "schema.json")
+		if err := os.WriteFile(path, []byte(`{"type":"object","properties":{"order_id":{"type":"string"},"all":{"type":"boolean"}}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.env = map[string]string{toolserver.EnvSchema: path}
+		r.up()
+		retry := holds.ItemDecision{ID: "call_1", Action: holds.Retry}
+		v = r.decide(v, retry) // was given for the old definition
+		r.want(v, store.Held)
+		if v.Hold.Kind != holds.OutcomeUnknown || v.Hold.Items[0].Changed == nil {
+			t.Errorf("hold %+v", v.Hold)
+		}
+		r.ran("cancel_order", "", 1)
+		r.want(r.decide(v, retry), store.Completed)
+		r.ran("cancel_order", "", 2)
+	})
 	t.Run("read tool that is denied now", func(t *testing.T) {
 		r := lost(t, "read", "      deny: [lookup_order]\n")
 		v := r.wait(ids.Derived("default", crashKey))

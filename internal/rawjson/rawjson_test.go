@@ -102,3 +102,17 @@ func FuzzCanonicalIsStable(f *testing.F) {
 		}
 	})
 }
+
+func TestMapStrings(t *testing.T) {
+	redact := func(s string) string { return strings.ReplaceAll(s, "4711", "X") }
+	for in, want := range map[string]string{
+		`{"n":104711,"s":"a 4711","4711":[ "4711", 4711, null ]}`: `{"n":104711,"s":"a X","X":["X",4711,null]}`,
+		`"4711"`: `"X"`,
+		`4711`:   `4711`,
+		`{"a":`:  `{"a":`,
+	} {
+		if got := MapStrings([]byte(in), redact); string(got) != want {
+			t.Errorf("MapStrings(%s) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -157,3 +157,24 @@ func TestHealthTellsTheDriver(t *testing.T) {
 		}
 	}
 }
+
+// The lock goes by the name of the file, so a file with two names is refused
+// before two processes can write it.
+func TestHardLinkIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	if err := open(t, path, storetest.NewClock()).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(path, path+".hard"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, path + ".hard"} {
+		s, err := file.Open(t.Context(), file.Config{Path: name, Clock: storetest.NewClock()})
+		if err == nil {
+			t.Errorf("%s was opened", name)
+			_ = s.Close()
+		} else if !strings.Contains(err.Error(), "hard links") {
+			t.Errorf("open %s: %v", name, err)
+		}
+	}
+}
