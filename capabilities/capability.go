@@ -35,6 +35,7 @@ func (r *reader) capability(name string, v strictyaml.Value) *Capability {
 		output.Required()
 	}
 	c.Input, c.InputSchema = readSchema(input)
+	c.textInput = onlyString(c.Input)
 	c.Output, c.OutputSchema = readSchema(output)
 	c.Timeout = o.Get("timeout").Duration(maxTimeout, defaultTimeout)
 	if loop := o.Get("loop"); loop.Present() {

@@ -98,6 +98,10 @@ type Capability struct {
 	Timeout time.Duration
 	// Loop is nil when the agent's own code serves the capability.
 	Loop *Loop
+
+	// textInput is the only property of Input that holds text, nil when there is
+	// none or more than one.
+	textInput *string
 }
 
 // Loop declares how the model/tool loop answers a capability.

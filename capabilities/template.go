@@ -116,9 +116,9 @@ func RenderPrompt(loop *Loop, input json.RawMessage) (string, error) {
 // DefaultPrompt returns the user message when the loop has no prompt: the value
 // of the schema's only string property when the input holds nothing else, or else
 // the whole input as compact JSON, so that nothing a caller said is dropped.
-func DefaultPrompt(input, inputSchema json.RawMessage) string {
+func (c *Capability) DefaultPrompt(input json.RawMessage) string {
 	members, err := rawjson.Fields(input)
-	if name, ok := onlyString(inputSchema); ok && err == nil && len(members) == 1 && members[0].Name == name {
+	if c.textInput != nil && err == nil && len(members) == 1 && members[0].Name == *c.textInput {
 		if text, ok := rawjson.Text(members[0].Value); ok {
 			return text
 		}
@@ -143,11 +143,11 @@ func promptText(value json.RawMessage) (string, error) {
 	return string(compact), err
 }
 
-// onlyString finds the one property of an object schema that holds text.
-func onlyString(inputSchema json.RawMessage) (string, bool) {
+// onlyString finds the one property of an object schema that holds text, or nil.
+func onlyString(inputSchema json.RawMessage) *string {
 	fields, err := rawjson.Fields(rawjson.Get(inputSchema, "properties"))
 	if err != nil {
-		return "", false
+		return nil
 	}
 	found, count := "", 0
 	for _, f := range fields {
@@ -155,7 +155,10 @@ func onlyString(inputSchema json.RawMessage) (string, bool) {
 			found, count = f.Name, count+1
 		}
 	}
-	return found, count == 1
+	if count != 1 {
+		return nil
+	}
+	return &found
 }
 
 func holdsText(types json.RawMessage) bool {

@@ -52,7 +52,8 @@ func TestDefaultPrompt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := DefaultPrompt([]byte(c.input), []byte(c.schema)); got != c.want {
+			capability := &Capability{textInput: onlyString([]byte(c.schema))}
+			if got := capability.DefaultPrompt([]byte(c.input)); got != c.want {
 				t.Errorf("DefaultPrompt = %q, want %q", got, c.want)
 			}
 		})

@@ -133,7 +133,11 @@ func (r Request) body(name string) json.RawMessage {
 
 // array encodes elements as a JSON array, byte for byte.
 func array(elements []json.RawMessage) json.RawMessage {
-	out := []byte{'['}
+	size := 2
+	for _, e := range elements {
+		size += len(e) + 1
+	}
+	out := append(make([]byte, 0, size), '[')
 	for i, e := range elements {
 		if i > 0 {
 			out = append(out, ',')

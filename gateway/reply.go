@@ -81,12 +81,22 @@ type Usage struct {
 // repeats a member name or has no message. No reply is ever an empty answer by
 // default: an empty one has to say "content" itself.
 func ParseReply(body json.RawMessage) (Reply, error) {
-	message, choice, err := findMessage(body)
+	if len(body) > MaxBody {
+		return Reply{}, badReply("it is longer than %d bytes", MaxBody)
+	}
+	if err := rawjson.Check(body); err != nil {
+		return Reply{}, badReply("%v: %s", err, body[:min(len(body), maxKept)])
+	}
+	if k := rawjson.Kind(body); k != "object" {
+		return Reply{}, badReply("it is a JSON %s instead of an object", k)
+	}
+	all := objectOf(body)
+	choice, err := findChoice(body, all)
 	if err != nil {
 		return Reply{}, err
 	}
-	reply := Reply{Message: message, Usage: parseUsage(rawjson.Get(body, "usage"))}
-	reply.FinishReason, _ = rawjson.Text(rawjson.Get(choice, "finish_reason"))
+	reply := Reply{Message: choice["message"], Usage: parseUsage(all["usage"])}
+	reply.FinishReason, _ = rawjson.Text(choice["finish_reason"])
 	if err := reply.readMessage(); err != nil {
 		return Reply{}, err
 	}
@@ -101,33 +111,37 @@ func badReply(format string, args ...any) *problem.Error {
 	return problem.New(problem.ModelError, "the reply cannot be used: "+format, args...)
 }
 
-// findMessage returns the message of the first choice and the choice.
-func findMessage(body json.RawMessage) (message, choice json.RawMessage, err error) {
-	if len(body) > MaxBody {
-		return nil, nil, badReply("it is longer than %d bytes", MaxBody)
+// findChoice returns the members of the first choice, which has a message.
+func findChoice(body json.RawMessage, all map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	if e := all["error"]; present(e) {
+		return nil, embeddedError(e)
 	}
-	if err := rawjson.Check(body); err != nil {
-		return nil, nil, badReply("%v: %s", err, body[:min(len(body), maxKept)])
-	}
-	if k := rawjson.Kind(body); k != "object" {
-		return nil, nil, badReply("it is a JSON %s instead of an object", k)
-	}
-	if e := rawjson.Get(body, "error"); present(e) {
-		return nil, nil, embeddedError(e)
-	}
-	choices, err := rawjson.Elements(rawjson.Get(body, "choices"))
+	choices, err := rawjson.Elements(all["choices"])
 	if err != nil || len(choices) == 0 {
-		return nil, nil, badReply("it has no choices: %s", messageOf(body))
+		return nil, badReply("it has no choices: %s", messageOf(body))
 	}
-	choice = choices[0]
-	if e := rawjson.Get(choice, "error"); present(e) {
-		return nil, nil, embeddedError(e)
+	choice := objectOf(choices[0])
+	if e := choice["error"]; present(e) {
+		return nil, embeddedError(e)
 	}
-	message = rawjson.Get(choice, "message")
-	if rawjson.Kind(message) != "object" {
-		return nil, nil, badReply("its first choice has no message: %s", messageOf(choice))
+	if rawjson.Kind(choice["message"]) != "object" {
+		return nil, badReply("its first choice has no message: %s", messageOf(choices[0]))
 	}
-	return message, choice, nil
+	return choice, nil
+}
+
+// objectOf returns the members of the checked object raw by name; nil when it is
+// none.
+func objectOf(raw json.RawMessage) map[string]json.RawMessage {
+	fields, err := rawjson.Fields(raw)
+	if err != nil {
+		return nil
+	}
+	member := make(map[string]json.RawMessage, len(fields))
+	for _, f := range fields {
+		member[f.Name] = f.Value
+	}
+	return member
 }
 
 // present reports whether an optional member is there and not null.
@@ -138,14 +152,7 @@ func present(raw json.RawMessage) bool {
 
 // readMessage fills Content, Refusal and Calls from Message.
 func (r *Reply) readMessage() error {
-	fields, err := rawjson.Fields(r.Message)
-	if err != nil {
-		return badReply("its message: %v", err)
-	}
-	member := make(map[string]json.RawMessage, len(fields))
-	for _, f := range fields {
-		member[f.Name] = f.Value
-	}
+	member := objectOf(r.Message)
 	if role := member["role"]; role != nil && string(role) != `"assistant"` {
 		return badReply("its message has the role %s", role)
 	}
@@ -221,8 +228,9 @@ func (r *Reply) readCalls(toolCalls, functionCall json.RawMessage) error {
 			if k := rawjson.Kind(c); k != "object" {
 				return badReply("tool_calls[%d] is a JSON %s", i, k)
 			}
-			call := readFunction(rawjson.Get(c, "function"))
-			call.ID, _ = rawjson.Text(rawjson.Get(c, "id"))
+			member := objectOf(c)
+			call := readFunction(member["function"])
+			call.ID, _ = rawjson.Text(member["id"])
 			r.Calls = append(r.Calls, call)
 		}
 	}
@@ -237,20 +245,22 @@ func (r *Reply) readCalls(toolCalls, functionCall json.RawMessage) error {
 }
 
 func readFunction(function json.RawMessage) ToolCall {
-	name, _ := rawjson.Text(rawjson.Get(function, "name"))
-	return ToolCall{Name: name, Arguments: rawjson.Get(function, "arguments")}
+	member := objectOf(function)
+	name, _ := rawjson.Text(member["name"])
+	return ToolCall{Name: name, Arguments: member["arguments"]}
 }
 
 // parseUsage returns nil for anything but whole, non-negative counts: a count made
 // up here would be taken for a measured one by budgets and totals.
 func parseUsage(raw json.RawMessage) *Usage {
-	in, okIn := count(rawjson.Get(raw, "prompt_tokens"))
-	out, okOut := count(rawjson.Get(raw, "completion_tokens"))
+	member := objectOf(raw)
+	in, okIn := count(member["prompt_tokens"])
+	out, okOut := count(member["completion_tokens"])
 	if !okIn || !okOut || in > math.MaxInt64-out {
 		return nil
 	}
 	u := &Usage{InputTokens: in, OutputTokens: out, TotalTokens: in + out}
-	if total, ok := count(rawjson.Get(raw, "total_tokens")); ok && total > u.TotalTokens {
+	if total, ok := count(member["total_tokens"]); ok && total > u.TotalTokens {
 		u.TotalTokens = total // some providers count reasoning only here
 	}
 	return u

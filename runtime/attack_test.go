@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"agentos/holds"
-	"agentos/internal/ids"
 	"agentos/internal/problem"
 	"agentos/internal/testenv/toolserver"
 	"agentos/runtime/journal"
@@ -69,7 +68,7 @@ func TestRunningAgainPassesTheGates(t *testing.T) {
 	}
 	t.Run("retry of what is denied now", func(t *testing.T) {
 		r := lost(t, "once", "      deny: [ping]\n")
-		v := r.wait(ids.Derived("default", crashKey))
+		v := r.wait(r.crashed())
 		r.want(v, store.Held)
 		r.want(r.decide(v, holds.ItemDecision{ID: "call_1", Action: holds.Retry}), store.Completed)
 		if o := r.state(v.ID).Calls[0].Finished.Outcome; o != journal.Unknown {
@@ -79,7 +78,7 @@ func TestRunningAgainPassesTheGates(t *testing.T) {
 	})
 	t.Run("retry of what has changed", func(t *testing.T) {
 		r := crash(t, "", crashPlan{Point: "before:call.finished", Scene: "gated", Loop: usual})
-		v := r.wait(ids.Derived("default", crashKey))
+		v := r.wait(r.crashed())
 		r.want(v, store.Held)
 		r.stop()
 		path := filepath.Join(r.dir, "schema.json")
@@ -100,7 +99,7 @@ func TestRunningAgainPassesTheGates(t *testing.T) {
 	})
 	t.Run("read tool that is denied now", func(t *testing.T) {
 		r := lost(t, "read", "      deny: [lookup_order]\n")
-		v := r.wait(ids.Derived("default", crashKey))
+		v := r.wait(r.crashed())
 		r.want(v, store.Completed)
 		if o := r.state(v.ID).Calls[0].Finished.Outcome; o != journal.Unknown {
 			t.Errorf("outcome %s", o)
@@ -109,7 +108,7 @@ func TestRunningAgainPassesTheGates(t *testing.T) {
 	})
 	t.Run("read tool that is asked about now", func(t *testing.T) {
 		r := lost(t, "read", "      approve: [lookup_order]\n")
-		r.want(r.wait(ids.Derived("default", crashKey)), store.Held)
+		r.want(r.wait(r.crashed()), store.Held)
 		r.ran("lookup_order", "", 1)
 	})
 }

@@ -94,19 +94,18 @@ func (w *run) runCalls(ctx context.Context, calls []ready) (Outcome, error) {
 // The channel is closed when all have ended.
 func (w *run) launch(ctx context.Context, calls []ready) <-chan ended {
 	ends := make(chan ended, len(calls))
+	if len(calls) == 1 {
+		ends <- w.call(ctx, calls[0])
+		close(ends)
+		return ends
+	}
 	slots := make(chan struct{}, maxParallel)
 	var wg sync.WaitGroup
 	for _, r := range calls {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			began := w.e.cfg.Clock.Now()
-			res := w.agent.MCP.Call(ctx, mcp.CallRequest{
-				Server: r.tool.Server, Tool: r.tool.Name, Arguments: r.call.Started.Arguments,
-				IdempotencyKey: r.call.Started.IdempotencyKey, Effect: r.tool.Effect,
-				Digest: r.tool.Digest, Fresh: r.call.Approved(), Earlier: r.call.Starts > 1, Before: w.mayStillSend,
-			})
-			ends <- ended{call: r.call, result: res, took: w.e.cfg.Clock.Now().Sub(began)}
+			ends <- w.call(ctx, r)
 		})
 	}
 	go func() {
@@ -114,6 +113,17 @@ func (w *run) launch(ctx context.Context, calls []ready) <-chan ended {
 		close(ends)
 	}()
 	return ends
+}
+
+// call runs one call to its end.
+func (w *run) call(ctx context.Context, r ready) ended {
+	began := w.e.cfg.Clock.Now()
+	res := w.agent.MCP.Call(ctx, mcp.CallRequest{
+		Server: r.tool.Server, Tool: r.tool.Name, Arguments: r.call.Started.Arguments,
+		IdempotencyKey: r.call.Started.IdempotencyKey, Effect: r.tool.Effect,
+		Digest: r.tool.Digest, Fresh: r.call.Approved(), Earlier: r.call.Starts > 1, Before: w.mayStillSend,
+	})
+	return ended{call: r.call, result: res, took: w.e.cfg.Clock.Now().Sub(began)}
 }
 
 // mayStillSend is asked directly before a call leaves: a commit, a queue for a slot

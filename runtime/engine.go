@@ -167,7 +167,8 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 		Entry: entry, Summary: summary(&journal.State{}, 0, ""),
 	}
 	if r.Key != "" {
-		req.RunID = ids.Derived(r.Env, r.Key)
+		req.Key = ids.Key(r.Env, r.Key)
+		req.RunID = e.cfg.IDs.Keyed(req.Key)
 	}
 	slot := e.acquire()
 	defer slot.release()
@@ -236,7 +237,7 @@ func (e *Engine) createdEntry(ctx context.Context, a *Agent, c *capabilities.Cap
 			return out, err
 		}
 	}
-	out.Prompt = capabilities.DefaultPrompt(r.Input, c.Input)
+	out.Prompt = c.DefaultPrompt(r.Input)
 	if c.Loop.Prompt != "" {
 		if out.Prompt, err = capabilities.RenderPrompt(c.Loop, r.Input); err != nil {
 			return out, problem.Wrap(err, problem.InvalidInput, "the prompt of %s cannot be made from this input: %v", c.Name, err)

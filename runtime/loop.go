@@ -31,7 +31,8 @@ const (
 	abandoned Outcome = "abandoned"
 )
 
-// maxIdle is how often a run may be taken over without a new entry.
+// maxIdle is how often in a row a run may be taken over from a worker that died
+// without having written anything.
 const maxIdle = 3
 
 // handBackDelay keeps a run that this process cannot serve from spinning.
@@ -90,7 +91,7 @@ func (w *run) resume() (Outcome, error) {
 	if !w.lapsed {
 		return goOn, nil
 	}
-	if w.record.Idle-w.retries > maxIdle { // a run that was parked was claimed too
+	if w.record.Idle > maxIdle {
 		return w.fail(problem.New(problem.RecoveryExhausted, "the run was taken over %d times without getting any further", maxIdle))
 	}
 	r := journal.Recovered{Worker: w.e.cfg.Worker, Epoch: w.lease.current().Epoch}

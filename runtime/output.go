@@ -16,7 +16,7 @@ const maxCorrections = 2
 
 // conclude turns a reply without calls into the output of the run, a correction
 // the model is asked for, or the fault that ends the run.
-func (w *run) conclude(reply gateway.Reply, cut bool) (output json.RawMessage, correction string, fault *problem.Error) {
+func (w *run) conclude(reply gateway.Reply, cut bool, tools *toolSet) (output json.RawMessage, correction string, fault *problem.Error) {
 	if reply.Refusal != "" && reply.Content == "" {
 		return nil, "", problem.New(problem.ModelError, "the model refused: %s", w.e.cfg.Redact(reply.Refusal))
 	}
@@ -27,7 +27,7 @@ func (w *run) conclude(reply gateway.Reply, cut bool) (output json.RawMessage, c
 		return nil, "Your reply was cut off (" + reply.FinishReason + "). Answer again, shorter.", nil
 	}
 	text := w.e.cfg.Redact(reply.Content)
-	output, faults := shape(w.capability, text)
+	output, faults := tools.shape(w.capability, text)
 	if len(faults) == 0 {
 		return output, "", nil
 	}
@@ -53,9 +53,9 @@ func (w *run) corrections() int {
 // shape makes the output of a capability from the model's final text: the text
 // itself where the schema has one required string property, else the JSON the
 // text holds.
-func shape(c *capabilities.Capability, text string) (json.RawMessage, []problem.Detail) {
-	if name := textProperty(c.Output); name != "" {
-		out := rawjson.Object([]rawjson.Field{{Name: name, Value: rawjson.Quote(text)}})
+func (s *toolSet) shape(c *capabilities.Capability, text string) (json.RawMessage, []problem.Detail) {
+	if s.text != "" {
+		out := rawjson.Object([]rawjson.Field{{Name: s.text, Value: rawjson.Quote(text)}})
 		return out, c.OutputSchema.Validate(out)
 	}
 	raw := []byte(strings.TrimSpace(unfence(text)))

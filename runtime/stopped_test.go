@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"agentos/holds"
-	"agentos/internal/ids"
 	"agentos/internal/testenv"
 	"agentos/runtime/journal"
 	"agentos/runtime/store"
@@ -53,7 +52,7 @@ func TestStoppedWorker(t *testing.T) {
 			second := newRig(t, "", crashModel("once"))
 			second.dir, second.ledger, second.lease, second.url = p.Dir, filepath.Join(p.Dir, "ledger"), 10*time.Second, url
 			second.up()
-			v := second.wait(ids.Derived("default", crashKey))
+			v := second.wait(second.crashed())
 			epoch := v.Epoch
 			if c.point != "before:model.answered+call.started" {
 				second.want(v, store.Held)
@@ -95,7 +94,7 @@ func TestRecoveryExhausted(t *testing.T) {
 	r := newRig(t, "", crashModel("once"))
 	r.dir, r.ledger, r.lease, r.url = p.Dir, filepath.Join(p.Dir, "ledger"), 10*time.Second, p.Store
 	r.up()
-	v := r.wait(ids.Derived("default", crashKey))
+	v := r.wait(r.crashed())
 	r.want(v, store.Failed)
 	if !strings.Contains(string(v.Last.Data), "recovery_exhausted") || v.Last.Type != journal.RunFailed {
 		t.Errorf("last entry %s %s", v.Last.Type, v.Last.Data)

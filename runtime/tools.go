@@ -35,7 +35,8 @@ type view struct {
 	header json.RawMessage
 }
 
-// toolSet are the tools a capability offers its model.
+// toolSet is what a capability asks its model with: the tools it offers and the
+// form of the answer.
 type toolSet struct {
 	named  []mcp.Named
 	byName map[string]mcp.Tool
@@ -43,6 +44,10 @@ type toolSet struct {
 	definitions []json.RawMessage
 	// rules are the policy rules of the capability.
 	rules []policy.Rule
+	// text is the property the model's text becomes, or "" when the answer is
+	// JSON; format asks the provider for that.
+	text   string
+	format []rawjson.Field
 }
 
 // view returns what the servers offer now.
@@ -61,7 +66,7 @@ func (a *Agent) look(revision int64) *view {
 	tools := a.MCP.Tools()
 	for name, c := range a.Manifest.Capabilities {
 		if c.Loop != nil {
-			v.sets[name] = a.newToolSet(c.Loop, tools)
+			v.sets[name] = a.newToolSet(c, tools)
 		}
 	}
 	v.misleading = a.findMisleading(v)
@@ -71,7 +76,8 @@ func (a *Agent) look(revision int64) *view {
 	return v
 }
 
-func (a *Agent) newToolSet(l *capabilities.Loop, all []mcp.Tool) *toolSet {
+func (a *Agent) newToolSet(c *capabilities.Capability, all []mcp.Tool) *toolSet {
+	l := c.Loop
 	var mine []mcp.Tool
 	for _, t := range all {
 		if l.Offers(t.Server, t.Name) {
@@ -80,6 +86,7 @@ func (a *Agent) newToolSet(l *capabilities.Loop, all []mcp.Tool) *toolSet {
 	}
 	named, _ := mcp.Names(mine, l.Namespaced)
 	s := &toolSet{named: named, byName: make(map[string]mcp.Tool, len(named)), rules: slices.Concat(a.Manifest.Rules, l.Rules)}
+	s.text, s.format = textProperty(c.Output), responseFormat(c)
 	for _, n := range named {
 		s.byName[n.Provider] = n.Tool
 		s.definitions = append(s.definitions, definition(n))

@@ -54,7 +54,7 @@ func (w *run) turn(ctx context.Context) (Outcome, error) {
 	model := w.agent.Manifest.Models[loop.Model]
 	reply, err := w.e.cfg.Gateway.Complete(ctx, gateway.Request{
 		Model: model.Use, Fallback: model.Fallback, Messages: history,
-		Tools: tools.definitions, Extra: responseFormat(w.capability),
+		Tools: tools.definitions, Extra: tools.format,
 	})
 	if err != nil {
 		return w.modelFailed(ctx, err)
@@ -135,7 +135,7 @@ func (w *run) answered(reply gateway.Reply, tools *toolSet) (Outcome, error) {
 	var output json.RawMessage
 	var fault *problem.Error
 	if len(reply.Calls) == 0 {
-		output, a.Correction, fault = w.conclude(reply, cut)
+		output, a.Correction, fault = w.conclude(reply, cut, tools)
 	} else if cut && w.wasCut() {
 		fault = problem.New(problem.ModelError, "the model's replies were cut off twice (%s)", reply.FinishReason)
 	}

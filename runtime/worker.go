@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"log/slog"
+	goruntime "runtime"
 	"runtime/debug"
 	"time"
 
@@ -170,6 +171,16 @@ func (e *Engine) start(w *run, s *slot) {
 				w.log.ErrorContext(w.ctx, "the engine panicked on the run", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 			}
 		}()
+		roomy()
 		w.drive()
 	}()
+}
+
+// roomy makes the stack of this goroutine as large as a run needs, while there is
+// nothing on it: growing step by step copies what is there each time.
+//
+//go:noinline
+func roomy() {
+	var room [24 << 10]byte
+	goruntime.KeepAlive(&room)
 }

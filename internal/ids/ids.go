@@ -14,6 +14,8 @@ import (
 type Source interface {
 	// Run returns a new run id: "r_" and 26 characters that sort by time.
 	Run() string
+	// Keyed returns a new run id that ends with key, made by Key.
+	Keyed(key string) string
 	// Token returns a random token of 128 bits or more, for operation tokens
 	// and worker names.
 	Token() string
@@ -25,18 +27,24 @@ type Random struct{}
 // Run returns a new run id made from the time and 80 random bits.
 func (Random) Run() string { return "r_" + strings.ToLower(ulid.Make().String()) }
 
+// Keyed returns a run id of the time and key in place of the random bits: two runs
+// of one key differ in the millisecond of their creation.
+func (r Random) Keyed(key string) string { return r.Run()[:12] + key }
+
 // Token returns 26 random characters (130 bits).
 func (Random) Token() string { return strings.ToLower(rand.Text()) }
 
-// Derived returns the run id that belongs to an idempotency key: the same parts
-// always give the same id, so the run itself is the record of the key and no
-// second index can disagree with it.
-func Derived(parts ...string) string {
+// KeyLength is the length of what Key returns.
+const KeyLength = 16
+
+// Key returns 80 bits, in the characters of run ids, that stand for the parts of
+// an idempotency key.
+func Key(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
 		sum := sha256.Sum256([]byte(p))
 		h.Write(sum[:])
 	}
 	enc := base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
-	return "r_" + enc.EncodeToString(h.Sum(nil))[:26]
+	return enc.EncodeToString(h.Sum(nil))[:KeyLength]
 }

@@ -85,6 +85,61 @@ func checkNumber(v []byte) error {
 	return nil
 }
 
+// Parse checks data as Check does and returns what it holds, for a library that
+// wants values: map[string]any, []any, string, json.Number, bool and nil.
+func Parse(data []byte) (any, error) {
+	if err := Check(data); err != nil {
+		return nil, err
+	}
+	v, err := value(jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))) // Check found none
+	if err != nil {
+		return nil, describe(err)
+	}
+	return v, nil
+}
+
+func value(dec *jsontext.Decoder) (any, error) {
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch tok.Kind() {
+	case '{':
+		out := map[string]any{}
+		for dec.PeekKind() != '}' {
+			name, err := dec.ReadToken()
+			if err != nil {
+				return nil, err
+			}
+			key := name.String() // the token is gone after the next
+			if out[key], err = value(dec); err != nil {
+				return nil, err
+			}
+		}
+		_, err = dec.ReadToken()
+		return out, err
+	case '[':
+		out := []any{}
+		for dec.PeekKind() != ']' {
+			v, err := value(dec)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		_, err = dec.ReadToken()
+		return out, err
+	case '"':
+		return tok.String(), nil
+	case '0':
+		return json.Number(tok.String()), nil
+	case 't', 'f':
+		return tok.Bool(), nil
+	case 'n', '}', ']', jsontext.KindInvalid:
+	}
+	return nil, nil
+}
+
 // Decode checks data and decodes it into v. Names match exactly, including
 // case; unknown names are refused.
 func Decode(data []byte, v any) error {
@@ -173,7 +228,7 @@ func Get(raw []byte, name string) json.RawMessage {
 			found = f.Value
 		}
 		return found == nil
-	})
+	}, jsontext.AllowDuplicateNames(true))
 	if err != nil {
 		return nil
 	}
@@ -181,8 +236,8 @@ func Get(raw []byte, name string) json.RawMessage {
 }
 
 // members calls visit with each member of the object raw until it returns false.
-func members(raw []byte, visit func(Field) bool) error {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
+func members(raw []byte, visit func(Field) bool, opts ...jsontext.Options) error {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw), opts...)
 	tok, err := dec.ReadToken()
 	if err != nil {
 		return describe(err)
@@ -214,24 +269,30 @@ func members(raw []byte, visit func(Field) bool) error {
 
 // Object encodes fields in the order given.
 func Object(fields []Field) json.RawMessage {
-	var buf bytes.Buffer
-	buf.WriteByte('{')
+	size := 2
+	for _, f := range fields {
+		size += len(f.Name) + len(f.Value) + 4
+	}
+	out := append(make([]byte, 0, size), '{')
 	for i, f := range fields {
 		if i > 0 {
-			buf.WriteByte(',')
+			out = append(out, ',')
 		}
-		buf.Write(Quote(f.Name))
-		buf.WriteByte(':')
-		buf.Write(f.Value)
+		out = appendQuote(out, f.Name)
+		out = append(out, ':')
+		out = append(out, f.Value...)
 	}
-	buf.WriteByte('}')
-	return buf.Bytes()
+	return append(out, '}')
 }
 
 // Quote encodes s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func Quote(s string) json.RawMessage {
-	b, _ := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\uFFFD")) //nolint:errcheck // cannot fail on valid UTF-8
-	return json.RawMessage(b)
+	return appendQuote(make([]byte, 0, len(s)+len(s)/8+2), s)
+}
+
+func appendQuote(to []byte, s string) []byte {
+	to, _ = jsontext.AppendQuote(to, strings.ToValidUTF8(s, "\uFFFD")) //nolint:errcheck // cannot fail on valid UTF-8
+	return to
 }
 
 // Canonical returns raw with the members of every object sorted by name, white
@@ -401,9 +462,9 @@ func Text(raw []byte) (string, bool) {
 	if Kind(raw) != "string" {
 		return "", false
 	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
+	b, err := jsontext.AppendUnquote(nil, bytes.TrimSpace(raw))
+	if err != nil {
 		return "", false
 	}
-	return s, true
+	return string(b), true
 }

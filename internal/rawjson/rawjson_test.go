@@ -2,6 +2,7 @@ package rawjson
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -113,6 +114,30 @@ func TestMapStrings(t *testing.T) {
 	} {
 		if got := MapStrings([]byte(in), redact); string(got) != want {
 			t.Errorf("MapStrings(%s) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// Parse gives what encoding/json gives with numbers as text.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{
+		`{"a":[1,-0.0,1E+2,9007199254740993,{"b":null,"":true,"\u00e9":"\ud83e\udd8a"}],"c":{},"d":[]}`, `"x"`, `null`, ` false `, `12`, `[[],[[]]]`,
+	} {
+		dec := json.NewDecoder(strings.NewReader(in))
+		dec.UseNumber()
+		var want any
+		if err := dec.Decode(&want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse([]byte(in))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %#v, %v; want %#v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "{", `{"a":1,"a":2}`, "1 2", "tru", "1e999999"} {
+		if v, err := Parse([]byte(in)); err == nil {
+			t.Errorf("%s: %v", in, v)
 		}
 	}
 }

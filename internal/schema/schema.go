@@ -94,10 +94,7 @@ func Compile(raw json.RawMessage, o Options) (s *Schema, err error) {
 	if len(raw) > MaxBytes {
 		return nil, compileError("larger than %d KiB", MaxBytes>>10)
 	}
-	if err := rawjson.Check(raw); err != nil {
-		return nil, compileError("%s", err)
-	}
-	doc, err := decode(raw)
+	doc, err := rawjson.Parse(raw)
 	if err != nil {
 		return nil, compileError("%s", err)
 	}
@@ -165,15 +162,6 @@ func describeCompile(err error, doc any) []problem.Detail {
 	return []problem.Detail{{Message: clip(text, 300)}}
 }
 
-// decode turns checked JSON into the values the library wants, numbers as text.
-func decode(raw []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	err := d.Decode(&v)
-	return v, err
-}
-
 // Validate returns what is wrong with instance, nil when it is valid: at most
 // MaxDetails, sorted by path. Paths are JSON pointers (RFC 6901) into the
 // instance; for a missing or a forbidden property they point at its object and
@@ -188,10 +176,7 @@ func (s *Schema) Validate(instance json.RawMessage) (details []problem.Detail) {
 			details = []problem.Detail{{Message: "cannot be validated: the schema or the value defeats the validator"}}
 		}
 	}()
-	if err := rawjson.Check(instance); err != nil {
-		return []problem.Detail{{Message: "invalid JSON: " + err.Error()}}
-	}
-	v, err := decode(instance)
+	v, err := rawjson.Parse(instance)
 	if err != nil {
 		return []problem.Detail{{Message: "invalid JSON: " + err.Error()}}
 	}

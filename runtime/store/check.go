@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"agentos/holds"
@@ -24,8 +25,10 @@ func (c Create) Check() error {
 		return fmt.Errorf("create: %q is no run id", c.RunID)
 	case c.Entry.Type != journal.RunCreated:
 		return fmt.Errorf("create: the first entry is %q, want %s", c.Entry.Type, journal.RunCreated)
-	case c.Lease < 0:
-		return errors.New("create: negative lease")
+	case c.Lease < 0 || c.MaxQueued < 0:
+		return errors.New("create: negative lease or bound")
+	case !strings.HasSuffix(c.RunID, c.Key):
+		return fmt.Errorf("create: run id %q does not end with its key", c.RunID)
 	}
 	return nil
 }
@@ -50,8 +53,8 @@ func (tx Tx) Check(runID string) error {
 // Check reports what is wrong with d.
 func (d Decide) Check() error {
 	switch {
-	case d.Hold.Status != holds.Pending && d.Hold.Status != holds.Decided:
-		return fmt.Errorf("decide: the hold is %q, want pending or decided", d.Hold.Status)
+	case d.Hold.Status != holds.Pending && d.Hold.Status != holds.Decided && d.Hold.Status != holds.Cancelled:
+		return fmt.Errorf("decide: the hold is %q, want pending, decided or cancelled", d.Hold.Status)
 	case d.Hold.Revision <= d.Seen:
 		return errors.New("decide: a changed hold needs a later revision")
 	case len(d.Entries) == 0:

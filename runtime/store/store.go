@@ -24,7 +24,8 @@ import (
 var (
 	// ErrNotFound says that there is no such run, hold or key.
 	ErrNotFound = errors.New("not found")
-	// ErrIdempotencyConflict says that the run id is taken by another request.
+	// ErrIdempotencyConflict says that the run id or the key is taken by another
+	// request.
 	ErrIdempotencyConflict = errors.New("idempotency key was used for another request")
 	// ErrLeaseLost says that the lease is not the current one: another worker
 	// has the run, or the run is finished. Nothing was written.
@@ -32,6 +33,11 @@ var (
 	// ErrConflict says that the run or the hold is not as the caller saw it.
 	// Nothing was written; read again.
 	ErrConflict = errors.New("changed meanwhile")
+	// ErrQueueFull says that as many runs are queued as may be. Nothing was written.
+	ErrQueueFull = errors.New("too many runs are queued")
+	// ErrOrders says that an operator gave newer orders than the caller went by.
+	// Nothing was written; read them and judge again.
+	ErrOrders = errors.New("an operator has given other orders")
 	// ErrLocked says that another process has the file open.
 	ErrLocked = errors.New("store is in use by another process")
 	// ErrDamaged says that parts of a run are missing or unreadable.
@@ -70,8 +76,8 @@ type Record struct {
 	Seq int64
 	// Epoch counts the leases that were given; each lease has its own.
 	Epoch int64
-	// Idle counts the claims since the last entry was written: recoveries that
-	// led to nothing.
+	// Idle counts the claims since entries were written or a lease was given back:
+	// takeovers that led to nothing.
 	Idle int
 	// HoldID is the pending hold, set while the run is held.
 	HoldID string
@@ -106,9 +112,12 @@ type Create struct {
 	// Op identifies this attempt: repeating Create with the same Op after a lost
 	// answer is answered like the first.
 	Op string
-	// RunID is the id of the run. Runs with an idempotency key take an id derived
-	// from it, so that the run is the record of its key.
+	// RunID is the id of the run, used for no other run ever. With a Key it ends
+	// with it, so that a driver that spreads runs keeps both in one place.
 	RunID string
+	// Key is the idempotency key, or "": while there is a run with the same Key,
+	// that run is the answer. It ends with its run's retention.
+	Key string
 	// Request is the digest of the request, compared when the run exists.
 	Request    string
 	Env        string
@@ -119,6 +128,10 @@ type Create struct {
 	Summary    json.RawMessage
 	// Lease is how long the caller leases the run; 0 leaves it queued and due now.
 	Lease time.Duration
+	// MaxQueued is the most queued runs of the environment for which one more is
+	// taken without a lease; 0 sets no bound. A driver that spreads runs over n
+	// partitions counts each of them against its n-th part.
+	MaxQueued int
 }
 
 // Created is the answer to Create.
@@ -173,6 +186,9 @@ type Tx struct {
 	Due time.Duration
 	// Summary replaces the record's summary when not nil.
 	Summary json.RawMessage
+	// Orders, when not nil, is the version of the operator's orders by which the
+	// entries were judged; there must be no newer one.
+	Orders *int64
 }
 
 // Committed is the answer to Commit.
@@ -195,7 +211,7 @@ type Decide struct {
 	Seen    int64
 	Entries []journal.New
 	Summary json.RawMessage
-	// Lease is how long the caller leases the run when the hold is decided; 0
+	// Lease is how long the caller leases the run when the hold is not pending; 0
 	// leaves it running and due now.
 	Lease time.Duration
 }
@@ -228,6 +244,13 @@ type HoldView struct {
 	Journal []journal.Entry
 	// Now is the store's clock.
 	Now time.Time
+}
+
+// Orders are what an operator has ordered for an environment: which agents pause,
+// which tools are off. The text is opaque to the store.
+type Orders struct {
+	Version int64
+	Text    json.RawMessage
 }
 
 // Page asks for a part of a list, newest first.
@@ -279,16 +302,16 @@ type Health struct {
 // somebody must look at it: now (queued), the end of the lease (running), the
 // expiry of the hold (held).
 type Store interface {
-	// Create stores the record and the first entry. The same RunID and Request
-	// give the existing run; the same RunID and another Request
-	// ErrIdempotencyConflict.
+	// Create stores the record and the first entry. The same RunID or Key and the
+	// same Request give the existing run; another Request ErrIdempotencyConflict.
+	// ErrQueueFull when MaxQueued is reached.
 	Create(ctx context.Context, c Create) (Created, error)
 
 	// Claim takes up to n runs whose due time has passed, oldest first: epoch
 	// plus one, due in ttl. A queued run is running then; a held one stays held,
 	// with its expired hold, until the commit that closes it. Runs set to be
 	// decided or queued are taken without a mark; Record.Idle grows with each
-	// claim and is reset by entries. A run whose journal or hold is damaged is
+	// claim and is reset by entries and by a commit that gives the lease back. A run whose journal or hold is damaged is
 	// taken too, with an empty Journal, so that it blocks no other and can be
 	// failed: the next entry is numbered after Record.Seq.
 	Claim(ctx context.Context, n int, ttl time.Duration) ([]Claimed, error)
@@ -298,13 +321,14 @@ type Store interface {
 	Renew(ctx context.Context, leases []Lease, ttl time.Duration) ([]Renewal, error)
 
 	// Commit appends entries under a lease and moves the run on. ErrLeaseLost
-	// when the lease is not the current one. On a finished status the run leaves
+	// when the lease is not the current one, ErrOrders when Orders are old. On a finished status the run leaves
 	// the due index and its retention starts.
 	Commit(ctx context.Context, l Lease, tx Tx) (Committed, error)
 
 	// Decide replaces a hold: it must be pending, at revision Seen, and not
-	// expired; else ErrConflict, or ErrNotFound when there is no such hold. While the new hold is pending the run stays held;
-	// when it is decided the run is running, leased or due now.
+	// expired; else ErrConflict, or ErrNotFound when there is no such hold. While
+	// the new hold is pending the run stays held; when it is decided or cancelled
+	// the run is running, leased or due now.
 	Decide(ctx context.Context, d Decide) (Decided, error)
 
 	// Cancel ends a held or queued run that is still at Seen entries and not
@@ -344,6 +368,14 @@ type Store interface {
 	GetState(ctx context.Context, scope, key string) (json.RawMessage, error)
 	PutState(ctx context.Context, scope, key string, value json.RawMessage) error
 	DeleteState(ctx context.Context, scope, key string) error
+
+	// Orders reads the operator's orders of an environment; version 0 and no text
+	// when none were given.
+	Orders(ctx context.Context, env string) (Orders, error)
+	// SetOrders replaces the orders that are at version o.Version-1, else
+	// ErrConflict. When it has answered, no Commit is accepted that was judged by
+	// older ones.
+	SetOrders(ctx context.Context, env string, o Orders) error
 
 	// Health asks the store how it is; an error means it cannot be used now.
 	Health(ctx context.Context) (Health, error)

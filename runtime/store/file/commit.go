@@ -36,6 +36,15 @@ func (t *txn) commit(l store.Lease, tx store.Tx) (store.Committed, error) {
 	if err := t.fits(r, tx); err != nil {
 		return store.Committed{}, err
 	}
+	if tx.Orders != nil {
+		o, err := t.orders(r.Env)
+		if err == nil && o.Version > *tx.Orders {
+			err = fmt.Errorf("run %s: %w", r.ID, store.ErrOrders)
+		}
+		if err != nil {
+			return store.Committed{}, err
+		}
+	}
 	return t.advance(r, tx)
 }
 

@@ -17,7 +17,7 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 		return store.Created{}, err
 	}
 	return change(ctx, s, func(t *txn) (store.Created, error) {
-		r, err := t.run(c.RunID)
+		r, err := t.before(c)
 		switch {
 		case err == nil:
 			return t.existing(r, c)
@@ -28,7 +28,36 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 	})
 }
 
+// before finds the run that is the answer to c already.
+func (t *txn) before(c store.Create) (*row, error) {
+	if c.Key == "" {
+		return t.run(c.RunID)
+	}
+	r, err := scanRun(t.one("SELECT "+runColumns+" FROM runs r WHERE r.key = ? AND r.key <> ''", c.Key))
+	if isNone(err) {
+		return t.run(c.RunID)
+	}
+	return r, err
+}
+
+// room refuses a run that would be queued behind too many others.
+func (t *txn) room(c store.Create) error {
+	if c.Lease > 0 || c.MaxQueued == 0 {
+		return nil
+	}
+	var n int
+	err := t.one("SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_status WHERE status = ? AND env = ? LIMIT ?)",
+		store.Queued, c.Env, c.MaxQueued).Scan(&n)
+	if err == nil && n >= c.MaxQueued {
+		err = store.ErrQueueFull
+	}
+	return err
+}
+
 func (t *txn) create(c store.Create) (store.Created, error) {
+	if err := t.room(c); err != nil {
+		return store.Created{}, err
+	}
 	r := &row{request: c.Request, op: c.Op, due: t.now, Record: store.Record{
 		ID: c.RunID, Env: c.Env, Agent: c.Agent, Capability: c.Capability, SessionID: c.SessionID,
 		Status: store.Queued, Summary: c.Summary, CreatedAt: moment(t.now), UpdatedAt: moment(t.now),
@@ -38,10 +67,10 @@ func (t *txn) create(c store.Create) (store.Created, error) {
 		r.Status = store.Running
 		lease = r.give(t.now, c.Lease)
 	}
-	err := t.one(`INSERT INTO runs (id, request, env, agent, capability, session, status, seq, epoch, idle, leased, due,
+	err := t.one(`INSERT INTO runs (id, key, request, env, agent, capability, session, status, seq, epoch, idle, leased, due,
 		hold, cancel_by, summary, created_at, updated_at, op, op_seq)
-		VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, 0, ?, ?, '', '', ?, ?, ?, ?, 0) RETURNING n`,
-		r.ID, r.request, r.Env, r.Agent, r.Capability, r.SessionID, r.Status, r.Epoch, r.leased, r.due,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, 0, ?, ?, '', '', ?, ?, ?, ?, 0) RETURNING n`,
+		r.ID, c.Key, r.request, r.Env, r.Agent, r.Capability, r.SessionID, r.Status, r.Epoch, r.leased, r.due,
 		blob(r.Summary), t.now, t.now, r.op).Scan(&r.n)
 	if err != nil {
 		return store.Created{}, err

@@ -128,6 +128,9 @@ func (t *txn) run(id string) (*row, error) {
 // it at seq before.
 func (t *txn) save(r *row, op string, before int64) error {
 	r.UpdatedAt = moment(t.now)
+	if r.Seq > before || !r.leased {
+		r.Idle = 0
+	}
 	r.op, r.opSeq = op, before
 	due := sql.NullInt64{Int64: r.due, Valid: !r.Status.Finished()}
 	return t.exec(`UPDATE runs SET status = ?, seq = ?, epoch = ?, idle = ?, leased = ?, due = ?, hold = ?, cancel_by = ?,
@@ -144,7 +147,7 @@ func blob(raw json.RawMessage) []byte {
 	return raw
 }
 
-// append gives the entries their place and time, and resets the idle count.
+// append gives the entries their place and time.
 func (t *txn) append(r *row, entries []journal.New) ([]journal.Entry, error) {
 	if r.Seq+int64(len(entries)) > maxSeq {
 		return nil, fmt.Errorf("run %s: a journal holds at most %d entries", r.ID, maxSeq)
@@ -152,7 +155,6 @@ func (t *txn) append(r *row, entries []journal.New) ([]journal.Entry, error) {
 	var out []journal.Entry
 	for _, e := range entries {
 		r.Seq++
-		r.Idle = 0
 		if err := t.exec("INSERT INTO entries (id, at, type, data) VALUES (?, ?, ?, ?)", r.n<<seqBits|r.Seq, t.now, e.Type, blob(e.Data)); err != nil {
 			return nil, err
 		}

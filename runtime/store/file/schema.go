@@ -12,7 +12,7 @@ import (
 
 // version is the version of the schema, kept as user_version. It grows by one
 // with each change, which adds its step to migrate.
-const version = 1
+const version = 2
 
 // appID marks the file as ours (application_id).
 const appID = 0x61676f73
@@ -23,7 +23,7 @@ const (
 	maxSeq  = 1<<seqBits - 1
 )
 
-// schema is version 1. Times are unix milliseconds.
+// schema is the newest version. Times are unix milliseconds.
 //
 // Runs are numbered in the order of their creation (n), and every index of a
 // table ends with that number, so lists are read newest first without sorting.
@@ -33,6 +33,7 @@ const schema = `
 CREATE TABLE runs (
 	n          INTEGER PRIMARY KEY,
 	id         TEXT    NOT NULL UNIQUE,
+	key        TEXT    NOT NULL, -- the idempotency key, or ''
 	request    TEXT    NOT NULL,
 	env        TEXT    NOT NULL,
 	agent      TEXT    NOT NULL,
@@ -52,6 +53,7 @@ CREATE TABLE runs (
 	op         TEXT    NOT NULL, -- the newest operation
 	op_seq     INTEGER NOT NULL  -- seq before it
 ) STRICT;
+CREATE UNIQUE INDEX runs_key ON runs (key)      WHERE key <> '';
 CREATE INDEX runs_due      ON runs (due)        WHERE due IS NOT NULL;
 CREATE INDEX runs_finished ON runs (updated_at) WHERE due IS NULL;
 CREATE INDEX runs_session  ON runs (session)    WHERE session <> '';
@@ -90,8 +92,28 @@ CREATE TABLE state (
 	PRIMARY KEY (scope, key)
 ) STRICT;
 
+CREATE TABLE orders (
+	env     TEXT    NOT NULL PRIMARY KEY,
+	version INTEGER NOT NULL,
+	text    BLOB    NOT NULL
+) STRICT;
+
 CREATE TABLE probe (at INTEGER NOT NULL) STRICT;
 INSERT INTO probe VALUES (0);
+`
+
+// fromVersion1 brings a file of version 1 to version 2. In version 1 the id of a run
+// stood for its key, which the file did not keep: a request repeated with the key
+// of an old run makes a new one.
+const fromVersion1 = `
+ALTER TABLE runs ADD COLUMN key TEXT NOT NULL DEFAULT '';
+CREATE UNIQUE INDEX runs_key ON runs (key) WHERE key <> '';
+CREATE TABLE orders (
+	env     TEXT    NOT NULL PRIMARY KEY,
+	version INTEGER NOT NULL,
+	text    BLOB    NOT NULL
+) STRICT;
+PRAGMA user_version = 2;
 `
 
 // source is the data source name of the file. A commit is on disk when it is
@@ -121,6 +143,9 @@ func migrate(ctx context.Context, c *conn) error {
 		return err
 	case app != appID:
 		return errors.New("the file is a database of another program; choose another file")
+	case have == 1:
+		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+fromVersion1+" COMMIT")
+		return err
 	case have != version:
 		return fmt.Errorf("the file has schema version %d, this program knows version %d; use the program that wrote it", have, version)
 	}

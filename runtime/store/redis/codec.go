@@ -46,10 +46,14 @@ func number(l []any, i int) int64 {
 	case int64:
 		return v
 	case string:
-		n, _ := strconv.ParseInt(v, 10, 64) //nolint:errcheck // written by scripts; 0 fails the checks that follow
-		return n
+		return integer(v)
 	}
 	return 0
+}
+
+func integer(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64) //nolint:errcheck // written by scripts; 0 fails the checks that follow
+	return n
 }
 
 func moment(l []any, i int) time.Time { return fromMillis(number(l, i)) }
@@ -72,17 +76,31 @@ func millis(d time.Duration) string {
 	return strconv.FormatInt(int64((max(d, 0)+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// record reads a record in the order of prelude.lua.
+// record reads a record as answer in prelude.lua sends it: what never changes,
+// what does, and the summary.
 func record(id string, l []any) store.Record {
-	r := store.Record{
-		ID: id, Env: unescape(text(l, 0)), Agent: text(l, 1), Capability: text(l, 2), SessionID: text(l, 3),
-		Status: store.Status(text(l, 4)), Seq: number(l, 5), Epoch: number(l, 6), Idle: int(number(l, 7)),
-		HoldID: text(l, 8), CancelBy: text(l, 9), CreatedAt: fromMillis(number(l, 11) / 1000), UpdatedAt: moment(l, 12),
+	f, v := strings.Split(text(l, 0), " "), strings.Split(text(l, 1), " ")
+	if len(f) != 7 || len(v) != 9 {
+		return store.Record{ID: id}
 	}
-	if s := text(l, 10); s != "" {
+	r := store.Record{
+		ID: id, Env: unescape(f[0]), Agent: unescape(f[1]), Capability: unescape(f[2]), SessionID: unescape(f[3]),
+		Status: store.Status(v[0]), Seq: integer(v[1]), Epoch: integer(v[2]), Idle: int(integer(v[3])),
+		HoldID: v[5], CancelBy: unescape(v[8]), CreatedAt: fromMillis(integer(f[4]) / 1000), UpdatedAt: fromMillis(integer(v[7])),
+	}
+	if s := text(l, 2); s != "" {
 		r.Summary = json.RawMessage(s)
 	}
 	return r
+}
+
+// createdScore is the place of a record in the lists of runs.
+func createdScore(l []any) string {
+	f := strings.Split(text(l, 0), " ")
+	if len(f) != 7 {
+		return "0"
+	}
+	return f[4]
 }
 
 // encodeEntry returns an entry as append in prelude.lua wants it: the time is

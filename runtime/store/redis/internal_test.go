@@ -221,8 +221,8 @@ func TestScriptsAreShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(text), "\n"); n > 60 {
-			t.Errorf("%s has %d lines, more than 60", f.Name(), n)
+		if n := strings.Count(string(text), "\n"); n > 80 {
+			t.Errorf("%s has %d lines, more than 80", f.Name(), n)
 		}
 		for _, word := range []string{"-- KEYS:", "-- ARGV:", "-- Reply:"} {
 			if !parts[f.Name()] && !strings.Contains(string(text), word) {

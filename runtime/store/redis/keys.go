@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentos/holds"
+	"agentos/internal/ids"
 	"agentos/runtime/store"
 )
 
@@ -17,10 +18,11 @@ const maxPartitions = 1024
 // keys makes the keys of one partition. base is "<prefix>:{p<k>}:"; scripts make
 // the keys they alone can know from it. The keys of a run are
 //
-//	r:<run>    hash: the record, the last operations, the request digest
+//	r:<run>    hash: f what never changes, v what does, s the summary, o the last operations
 //	j:<run>    list: the journal, each entry "<ms> <type> <data>"
 //	h:<hold>   hash: m is "<status> <revision> <expiry> <creation> <agent>", b the hold as JSON
 //	s:r:<run>  hash: state of the run
+//	k:<key>    string: the run of an idempotency key
 //
 // and of a partition
 //
@@ -30,6 +32,7 @@ const maxPartitions = 1024
 //	holds:<env>, holds:<env>:<status>   zset: holds by creation
 //	retire                              zset: finished runs by the end of their retention
 //	s:s:<scope>                         hash: state of a session
+//	orders                              hash: of each environment "<env> n" the version, "<env> o" the orders
 //	layout                              hash: in p0 only, format and partitions
 //
 // Channels: w:<run> with base, and "<prefix>:wake". Parts that come from users
@@ -44,9 +47,14 @@ func (s *Store) partition(k int) keys {
 // scope of a session's state.
 func (s *Store) keysOf(id string) keys { return s.partition(s.partitionOf(id)) }
 
+// partitionOf tells the partition by the end of id, which is the idempotency key
+// of a run that has one.
 func (s *Store) partitionOf(id string) int {
 	if s.cfg.Partitions == 1 {
 		return 0
+	}
+	if len(id) > ids.KeyLength {
+		id = id[len(id)-ids.KeyLength:]
 	}
 	return int(int64(crc32.ChecksumIEEE([]byte(id))) % int64(s.cfg.Partitions))
 }
@@ -58,6 +66,8 @@ func (k keys) runState(id string) string   { return k.base + "s:r:" + id }
 func (k keys) scope(scope string) string   { return k.base + "s:s:" + scope }
 func (k keys) due() string                 { return k.base + "due" }
 func (k keys) envs() string                { return k.base + "envs" }
+func (k keys) orders() string              { return k.base + "orders" }
+func (k keys) byKey(key string) string     { return k.base + "k:" + key }
 func (k keys) layout() string              { return k.base + "layout" }
 func (k keys) watch(id string) string      { return k.base + "w:" + id }
 func (s *Store) wakeChannel() string       { return s.cfg.Prefix + ":wake" }

@@ -141,7 +141,7 @@ func (s *Store) renew(ctx context.Context, k keys, places []int, leases []store.
 	rows := list(reply)
 	for n, i := range places {
 		row := list(at(rows, n))
-		out[i] = store.Renewal{Lease: leases[i], Lost: number(row, 0) == 0, CancelBy: text(row, 1)}
+		out[i] = store.Renewal{Lease: leases[i], Lost: number(row, 0) == 0, CancelBy: unescape(text(row, 1))}
 		if !out[i].Lost {
 			out[i].Lease.Expires = moment(row, 0)
 		}

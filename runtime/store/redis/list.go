@@ -143,14 +143,14 @@ func merge(rows []row, horizon place, limit int) ([]row, place) {
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, f store.RunFilter, p store.Page) ([]store.View, string, error) {
 	l := listing{what: "list runs", script: s.scripts.runs, env: f.Env}
-	l.choose = []any{f.Agent, f.Capability, f.SessionID, string(f.Status)}
+	l.choose = []any{escape(f.Agent), escape(f.Capability), escape(f.SessionID), string(f.Status)}
 	l.index = func(k keys, env string) string {
 		if f.Status != "" {
 			return k.runsBy(env, f.Status)
 		}
 		return k.runIndex(env)
 	}
-	rows, next, err := s.list(ctx, l, p, func(parts []any) string { return text(list(at(parts, 1)), 11) })
+	rows, next, err := s.list(ctx, l, p, func(parts []any) string { return createdScore(list(at(parts, 1))) })
 	if err != nil {
 		return nil, "", err
 	}

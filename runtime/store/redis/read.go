@@ -53,7 +53,7 @@ func (s *Store) Journal(ctx context.Context, runID string, after int64) ([]journ
 	after = max(after, 0)
 	k := s.keysOf(runID)
 	reply, err := s.read(ctx, "read journal", s.scripts.journal, []string{k.run(runID), k.journal(runID)},
-		k.base, strconv.FormatInt(after, 10))
+		k.base, runID, strconv.FormatInt(after, 10))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type script struct{ source, sha string }
 // scripts are all of them, one per transition or read.
 type scripts struct {
 	open, create, peek, claim, renew, commit, decide, cancel *script
-	run, runs, journal, hold, holds, put                     *script
+	run, runs, journal, hold, holds, put, order              *script
 }
 
 func loadScripts() (scripts, error) {
@@ -54,6 +54,7 @@ func loadScripts() (scripts, error) {
 	load(&s.hold, "hold")
 	load(&s.holds, "list", "holds")
 	load(&s.put, "put")
+	load(&s.order, "order")
 	return s, fault
 }
 

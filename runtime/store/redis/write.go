@@ -38,10 +38,13 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 		status = store.Running
 	}
 	k := s.keysOf(c.RunID)
-	reply, err := s.write(ctx, "create run", s.scripts.create,
-		[]string{k.run(c.RunID), k.journal(c.RunID), k.due(), k.envs(), k.runIndex(c.Env), k.runsBy(c.Env, status)},
-		k.base, c.RunID, escape(c.Op), c.Request, escape(c.Env), c.Agent, c.Capability, c.SessionID,
-		[]byte(c.Summary), millis(c.Lease), encodeEntry(c.Entry))
+	names := []string{k.run(c.RunID), k.journal(c.RunID), k.due(), k.envs(), k.runIndex(c.Env), k.runsBy(c.Env, status)}
+	if c.Key != "" {
+		names = append(names, k.byKey(c.Key))
+	}
+	reply, err := s.write(ctx, "create run", s.scripts.create, names,
+		k.base, c.RunID, escape(c.Op), c.Request, escape(c.Env), escape(c.Agent), escape(c.Capability), escape(c.SessionID),
+		c.Key, []byte(c.Summary), millis(c.Lease), (c.MaxQueued+s.cfg.Partitions-1)/s.cfg.Partitions, encodeEntry(c.Entry))
 	if err != nil {
 		return store.Created{}, err
 	}
@@ -50,15 +53,17 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 	case "ok":
 		return created(c, status, a), nil
 	case "again":
-		out, err := existing(c.RunID, list(at(a, 6)), at(a, 7))
-		out.Lease = a.lease(c.RunID)
+		out, err := existing(text(a, 6), list(at(a, 7)), at(a, 8))
+		out.Lease = a.lease(out.Record.ID)
 		// A lease that is over cannot be given again.
 		out.Existing = c.Lease > 0 && out.Lease.Epoch == 0
 		return out, err
 	case "exists":
-		return existing(c.RunID, list(at(a, 1)), at(a, 2))
+		return existing(text(a, 1), list(at(a, 2)), at(a, 3))
 	case "conflict":
-		return store.Created{}, fmt.Errorf("create: run %s: %w", c.RunID, store.ErrIdempotencyConflict)
+		return store.Created{}, fmt.Errorf("create: run %s: %w", text(a, 1), store.ErrIdempotencyConflict)
+	case "full":
+		return store.Created{}, fmt.Errorf("create: %w", store.ErrQueueFull)
 	}
 	return store.Created{}, refused("create", c.RunID, a)
 }
@@ -90,8 +95,12 @@ func (s *Store) Commit(ctx context.Context, l store.Lease, tx store.Tx) (store.C
 		return store.Committed{}, err
 	}
 	k := s.keysOf(l.RunID)
-	args := append(make([]any, 0, 16+len(tx.Entries)), k.base, l.RunID, escape(tx.Op), l.Epoch, string(tx.Status),
-		millis(tx.Lease), millis(tx.Due), millis(s.cfg.Retention), []byte(tx.Summary))
+	orders := ""
+	if tx.Orders != nil {
+		orders = strconv.FormatInt(*tx.Orders, 10)
+	}
+	args := append(make([]any, 0, 17+len(tx.Entries)), k.base, l.RunID, escape(tx.Op), l.Epoch, string(tx.Status),
+		millis(tx.Lease), millis(tx.Due), millis(s.cfg.Retention), []byte(tx.Summary), orders)
 	args, err := encodeHold(args, tx.Hold)
 	if err != nil {
 		return store.Committed{}, err
@@ -103,9 +112,11 @@ func (s *Store) Commit(ctx context.Context, l store.Lease, tx store.Tx) (store.C
 	a := answer(list(reply))
 	switch a.what() {
 	case "ok", "again":
-		return store.Committed{Lease: a.lease(l.RunID), Entries: a.entries(tx.Entries), CancelBy: text(a, 5)}, nil
+		return store.Committed{Lease: a.lease(l.RunID), Entries: a.entries(tx.Entries), CancelBy: unescape(text(a, 5))}, nil
 	case "lost":
 		return store.Committed{}, fmt.Errorf("commit: run %s, epoch %d: %w", l.RunID, l.Epoch, store.ErrLeaseLost)
+	case "orders":
+		return store.Committed{}, fmt.Errorf("commit: run %s: %w", l.RunID, store.ErrOrders)
 	case "hold":
 		return store.Committed{}, fmt.Errorf("commit: run %s waits on hold %q; only that hold can be closed or kept, or a new one opened", l.RunID, text(a, 1))
 	}
@@ -149,7 +160,7 @@ func (s *Store) Cancel(ctx context.Context, c store.Cancel) (requested bool, err
 		return false, err
 	}
 	k := s.keysOf(c.RunID)
-	args := append(make([]any, 0, 14+len(c.Entries)), k.base, c.RunID, escape(c.Op), c.Seen, c.By,
+	args := append(make([]any, 0, 14+len(c.Entries)), k.base, c.RunID, escape(c.Op), c.Seen, escape(c.By),
 		millis(s.cfg.Retention), []byte(c.Summary))
 	if args, err = encodeHold(args, c.Hold); err != nil {
 		return false, err

@@ -104,7 +104,11 @@ func claimIdle(k *kit) {
 	k.commit(c.Lease, running(1))
 	k.equal("idle after an entry", k.view(runID(1)).Idle, 0)
 	k.h.Advance(2 * ttl)
-	k.equal("idle after the next claim", k.claimOnly(runID(1)).Record.Idle, 1)
+	c = k.claimOnly(runID(1))
+	k.equal("idle after the next claim", c.Record.Idle, 1)
+	k.commit(c.Lease, store.Tx{Status: store.Queued}) // given back: its worker lives
+	c = k.claimOnly(runID(1))
+	k.equal("idle after it was given back", c.Record.Idle, 1)
 }
 
 func claimLapsed(k *kit) {

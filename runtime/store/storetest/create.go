@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,9 @@ func createCases() []Case {
 		{"Create/of_a_finished_run_gives_it", createFinished},
 		{"Create/twenty_at_once_make_one", createTwenty},
 		{"Create/two_requests_at_once_have_one_winner", createTwoRequests},
+		{"Create/same_key_gives_the_existing_run", createKey},
+		{"Create/same_key_at_once_makes_one", createKeyRace},
+		{"Create/queues_no_more_than_may_be", createFull},
 		{"Create/keeps_every_byte", createBytes},
 		{"Create/refuses_bad_arguments", createRefuses},
 	}
@@ -137,6 +141,93 @@ func createTwoRequests(k *kit) {
 	}
 }
 
+// keyed is the n-th attempt to create the run of a key.
+func (k *kit) keyed(n int, lease time.Duration) store.Create {
+	const key = "00000000000000aa"
+	c := k.creation(fmt.Sprintf("r_%010d%s", n, key), lease)
+	c.Key, c.Request = key, "sha256:keyed"
+	return c
+}
+
+func createKey(k *kit) {
+	one := k.keyed(1, ttl)
+	first := k.createAs(one)
+	k.equal("repeat", k.createAs(one), first)
+	again := k.createAs(k.keyed(2, ttl))
+	if !again.Existing || again.Record.ID != first.Record.ID || again.Lease.Epoch != 0 {
+		k.Fatalf("created again: %+v", again)
+	}
+	k.equal("entry", again.Entry, first.Entry)
+	other := k.keyed(3, ttl)
+	other.Request = "sha256:other"
+	_, err := k.s.Create(k.ctx, other)
+	k.refused(err, store.ErrIdempotencyConflict)
+	_, err = k.s.Run(k.ctx, k.keyed(2, 0).RunID)
+	k.refused(err, store.ErrNotFound)
+	k.restart()
+	if again = k.createAs(k.keyed(4, 0)); !again.Existing || again.Record.ID != first.Record.ID {
+		k.Fatalf("created after a restart: %+v", again)
+	}
+	k.finish(first.Lease)
+	if again = k.createAs(k.keyed(5, 0)); !again.Existing || again.Record.Status != store.Completed {
+		k.Fatalf("created after the end: %+v", again)
+	}
+	k.equal("runs", len(k.allRuns(store.RunFilter{}, 10)), 1)
+}
+
+func createKeyRace(k *kit) {
+	var made atomic.Int64
+	handles := k.handles()
+	together(20, func(i int) {
+		got, err := handles[i%2].Create(k.ctx, k.keyed(i, ttl))
+		if err != nil {
+			k.Errorf("create %d: %v", i, err)
+			return
+		}
+		if !got.Existing {
+			made.Add(1)
+		}
+	})
+	if made.Load() != 1 {
+		k.Fatalf("%d were made, want 1", made.Load())
+	}
+}
+
+func createFull(k *kit) {
+	// All these runs are in one partition, whose part of the bound is the whole or,
+	// of three, a third.
+	limited := func(n int, lease time.Duration) store.Create {
+		c := k.creation(fmt.Sprintf("r_%010d%016d", n, 0), lease)
+		c.MaxQueued = 6
+		return c
+	}
+	n := 0
+	for ; n < 10; n++ {
+		_, err := k.s.Create(k.ctx, limited(n, 0))
+		if errors.Is(err, store.ErrQueueFull) {
+			break
+		}
+		k.ok(err)
+	}
+	if n != 6 && n != 2 {
+		k.Fatalf("%d were queued", n)
+	}
+	_, err := k.s.Run(k.ctx, limited(n, 0).RunID)
+	k.refused(err, store.ErrNotFound)
+	if again := k.createAs(limited(0, 0)); !again.Existing {
+		k.Fatalf("created again: %+v", again)
+	}
+	k.createAs(limited(n+1, ttl)) // needs no place in the queue
+	elsewhere := limited(n+2, 0)
+	elsewhere.Env = "test"
+	k.createAs(elsewhere)
+	unbounded := limited(n+3, 0)
+	unbounded.MaxQueued = 0
+	k.createAs(unbounded)
+	k.claim(20)
+	k.createAs(limited(n, 0)) // there is room again
+}
+
 func createBytes(k *kit) {
 	c := k.creation(runID(1), 0)
 	c.Entry.Data = json.RawMessage(`{"big":"` + strings.Repeat("x", 1<<20) + `","is":` + awkward + `}`)
@@ -161,6 +252,8 @@ func createRefuses(k *kit) {
 		"no entry":       func(c *store.Create) { c.Entry = journal.New{} },
 		"other entry":    func(c *store.Create) { c.Entry.Type = journal.ModelAnswered },
 		"negative lease": func(c *store.Create) { c.Lease = -time.Second },
+		"negative bound": func(c *store.Create) { c.MaxQueued = -1 },
+		"foreign key":    func(c *store.Create) { c.Key = "0000000000000009" },
 	} {
 		c := k.creation(runID(1), 0)
 		edit(&c)

@@ -14,6 +14,7 @@ func decideCases() []Case {
 		{"Decide/part_keeps_the_run_held", decidePart},
 		{"Decide/all_leases_the_run", decideLeased},
 		{"Decide/all_without_lease_leaves_it_due", decideDue},
+		{"Decide/cancelled_leaves_the_run_due", decideCancelled},
 		{"Decide/keeps_every_byte", decideBytes},
 		{"Decide/on_another_revision_conflicts", decideRevision},
 		{"Decide/of_a_closed_hold_conflicts", decideClosed},
@@ -76,6 +77,21 @@ func decideDue(k *kit) {
 		k.Fatalf("claimed %+v", c)
 	}
 	k.equal("entries", len(c.Journal), 4)
+}
+
+func decideCancelled(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	d := k.decision(h, false, 0)
+	d.Hold = h.Closed(holds.Cancelled, h.Revision+1)
+	got := k.decide(d)
+	if got.Record.Status != store.Running || got.Record.HoldID != "" {
+		k.Fatalf("answer %+v", got)
+	}
+	k.equal("hold", k.holdOf(h.ID), d.Hold)
+	k.equal("list", k.allHolds(store.HoldFilter{Status: holds.Cancelled}, 10), []holds.Hold{d.Hold})
+	if c := k.claimOnly(runID(1)); c.Hold != nil || c.Record.Status != store.Running {
+		k.Fatalf("claimed %+v", c)
+	}
 }
 
 func decideBytes(k *kit) {
@@ -186,7 +202,7 @@ func decideRefuses(k *kit) {
 	h := k.held(runID(1), time.Hour)
 	before := k.view(runID(1))
 	for what, edit := range map[string]func(*store.Decide){
-		"closed otherwise": func(d *store.Decide) { d.Hold.Status = holds.Cancelled },
+		"closed otherwise": func(d *store.Decide) { d.Hold.Status = holds.Expired },
 		"same revision":    func(d *store.Decide) { d.Hold.Revision = d.Seen },
 		"no entry":         func(d *store.Decide) { d.Entries = nil },
 		"a last entry":     func(d *store.Decide) { d.Entries = []journal.New{entry(journal.RunCompleted, "x")} },

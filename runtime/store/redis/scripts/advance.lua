@@ -39,22 +39,35 @@ local function retire()
   end
 end
 
--- advance writes the record after a transition. t: status, count (entries
--- added), epoch, lease (its end, or 0), due, hold (id or ''), holds (number of
--- the newest), summary ('' keeps), op, retention (ms, '0' keeps for ever).
-local function advance(run, rec, t)
-  local key, env = BASE .. 'r:' .. run, rec[ENV]
-  local holds = math.max(t.holds or 0, tonumber(rec[HOLDS] or 0))
-  redis.call('HSET', key, 'st', t.status, 'n', int(rec[SEQ] + t.count), 'ep', t.epoch, 'x', int(t.lease),
-    'h', t.hold, 'hn', int(holds), 'i', t.count > 0 and '0' or rec[IDLE], 'ua', STAMP,
-    'sm', t.summary ~= '' and t.summary or rec[SUMMARY] or '',
-    'op', remember(rec[OPS], t.op, int(rec[SEQ] + 1), t.epoch))
-  index('runs', env, run, rec[CREATED], rec[STATUS], t.status)
-  redis.call('PUBLISH', BASE .. 'w:' .. run, '')
-  if t.due then return redis.call('ZADD', BASE .. 'due', t.due, run) end
-  redis.call('ZREM', BASE .. 'due', run)
-  if t.retention == '0' then return end
-  each(run, holds, function(k) redis.call('PEXPIRE', k, t.retention) end)
-  redis.call('ZADD', BASE .. 'retire', NOW + t.retention, table.concat({env, t.status, int(holds), run}, ':'))
+-- expire starts the retention of a finished run. The idempotency key ends with it
+-- by itself: later it may be another run's.
+local function expire(rec, env, key, ms)
+  if key ~= '' then redis.call('PEXPIRE', BASE .. 'k:' .. key, ms) end
+  each(rec.run, rec.holds, function(k) redis.call('PEXPIRE', k, ms) end)
+  redis.call('ZADD', BASE .. 'retire', NOW + ms, table.concat({env, rec.status, rec.holds, rec.run}, ':'))
   retire()
+end
+
+-- advance writes the record after a transition. t: status, count (entries
+-- added), epoch, lease (its end, or 0), due (nil when finished), hold (id or ''),
+-- holds (number of the newest), summary ('' keeps), op, retention (ms, '0' keeps
+-- for ever).
+local function advance(rec, t)
+  local env, _, _, _, created, _, key = fixed(rec)
+  local was, first = rec.status, int(rec.seq + 1)
+  if t.count > 0 or t.lease == 0 then rec.idle = '0' end
+  rec.status, rec.seq, rec.epoch = t.status, int(rec.seq + t.count), t.epoch
+  rec.lease, rec.hold, rec.updated = int(t.lease), t.hold, STAMP
+  if t.holds and t.holds > tonumber(rec.holds) then rec.holds = int(t.holds) end
+  if t.summary ~= '' then rec.summary = t.summary end
+  redis.call('HSET', BASE .. 'r:' .. rec.run, 'v', changing(rec), 's', rec.summary, 'o', remember(rec.ops, t.op, first, t.epoch))
+  index('runs', env, rec.run, created, was, t.status)
+  redis.call('PUBLISH', BASE .. 'w:' .. rec.run, '')
+  if t.due then
+    redis.call('ZADD', BASE .. 'due', t.due, rec.run)
+  else
+    redis.call('ZREM', BASE .. 'due', rec.run)
+    if t.retention ~= '0' then expire(rec, env, key, t.retention) end
+  end
+  return first
 end

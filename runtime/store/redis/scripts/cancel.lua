@@ -9,25 +9,23 @@
 local run = ARGV[3]
 local rec = record(run)
 local length = redis.call('LLEN', KEYS[2])
-if not rec[SEQ] then return {length > 0 and 'damaged' or 'missing'} end
-local again = repeated(run, rec, ARGV[4])
+if not rec then return {length > 0 and 'damaged' or 'missing'} end
+local again = repeated(rec, ARGV[4])
 if again then return again end
-local status = rec[STATUS]
-if status == 'completed' or status == 'failed' or status == 'cancelled' then return {'conflict'} end
-if status == 'running' or rec[LEASE] ~= '0' then
-  redis.call('HSET', KEYS[1], 'cb', rec[CANCEL] or ARGV[6],
-    'op', remember(rec[OPS], ARGV[4], '0', rec[EPOCH]))
-  if rec[LEASE] == '0' then -- nobody has it: somebody must look at it now
+if finished(rec.status) then return {'conflict'} end
+if rec.status == 'running' or rec.lease ~= '0' then
+  if rec.cancel == '' then rec.cancel = ARGV[6] end
+  redis.call('HSET', KEYS[1], 'v', changing(rec), 'o', remember(rec.ops, ARGV[4], '0', rec.epoch))
+  if rec.lease == '0' then -- nobody has it: somebody must look at it now
     redis.call('ZADD', KEYS[3], NOW, run)
     wake()
   end
-  return {'ok', '0', STAMP, rec[EPOCH], '0', rec[CANCEL] or ARGV[6]}
+  return {'ok', '0', STAMP, rec.epoch, '0', rec.cancel}
 end
-if rec[SEQ] ~= ARGV[5] or (rec[HOLD] or '') ~= ARGV[9] then return {'conflict'} end
-if length ~= tonumber(rec[SEQ]) then return {'damaged'} end
+if rec.seq ~= ARGV[5] or rec.hold ~= ARGV[9] then return {'conflict'} end
+if length ~= tonumber(rec.seq) then return {'damaged'} end
 
-local t = {status = 'cancelled', epoch = rec[EPOCH], lease = 0, hold = '', summary = ARGV[8], op = ARGV[4], retention = ARGV[7]}
+local t = {status = 'cancelled', epoch = rec.epoch, lease = 0, hold = '', summary = ARGV[8], op = ARGV[4], retention = ARGV[7]}
 t.count = append(run, 16)
-if ARGV[9] ~= '' then t.holds = keep(rec[ENV], 9) end
-advance(run, rec, t)
-return {'ok', int(rec[SEQ] + 1), STAMP, rec[EPOCH], '0', rec[CANCEL] or ''}
+if ARGV[9] ~= '' then t.holds = keep((fixed(rec)), 9) end
+return {'ok', advance(rec, t), STAMP, rec.epoch, '0', rec.cancel}

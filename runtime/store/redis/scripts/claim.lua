@@ -9,24 +9,24 @@ local rows = {}
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', STAMP, 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 for i = 1, #due, 2 do
   local run, rec, lease = due[i], record(due[i]), NOW + ARGV[4]
-  local status, lapsed = rec[STATUS], rec[LEASE] and rec[LEASE] ~= '0'
-  if not rec[SEQ] then
+  if not rec then
     redis.call('ZADD', KEYS[1], NOW + 3600000, run)
     rows[#rows + 1] = {run}
-  elseif status == 'completed' or status == 'failed' or status == 'cancelled' then
+  elseif finished(rec.status) then
     redis.call('ZREM', KEYS[1], run)
   else
-    local journal, hold = redis.call('LRANGE', BASE .. 'j:' .. run, 0, -1), false
-    if status == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec[HOLD], 'b') end
-    if #journal ~= tonumber(rec[SEQ]) or (status == 'held' and not hold) then journal = {} end
-    if status == 'queued' then
-      index('runs', rec[ENV], run, rec[CREATED], status, 'running')
-      rec[STATUS] = 'running'
+    local journal, hold, lapsed = redis.call('LRANGE', BASE .. 'j:' .. run, 0, -1), false, rec.lease ~= '0'
+    if rec.status == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec.hold, 'b') end
+    if #journal ~= tonumber(rec.seq) or (rec.status == 'held' and not hold) then journal = {} end
+    if rec.status == 'queued' then
+      local env, _, _, _, created = fixed(rec)
+      index('runs', env, run, created, 'queued', 'running')
+      rec.status = 'running'
     end
-    rec[EPOCH], rec[IDLE] = int(rec[EPOCH] + 1), int(rec[IDLE] + 1)
-    redis.call('HSET', BASE .. 'r:' .. run, 'st', rec[STATUS], 'ep', rec[EPOCH], 'i', rec[IDLE], 'x', int(lease))
+    rec.epoch, rec.idle, rec.lease = int(rec.epoch + 1), int(rec.idle + 1), int(lease)
+    redis.call('HSET', BASE .. 'r:' .. run, 'v', changing(rec))
     redis.call('ZADD', KEYS[1], lease, run)
-    rows[#rows + 1] = {run, due[i + 1], int(lease), lapsed and 1 or 0, rec, journal, hold}
+    rows[#rows + 1] = {run, due[i + 1], rec.lease, lapsed and 1 or 0, answer(rec), journal, hold}
   end
 end
 return rows

@@ -1,4 +1,4 @@
--- Replaces a pending hold; a decided one sets its run going.
+-- Replaces a pending hold; one that is closed so sets its run going.
 -- KEYS: run, journal, due, hold.
 -- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 revision seen, 6 lease in ms or 0,
 --   7 summary or '', 8 hold id, 9 hold status, 10 revision, 11 expiry,
@@ -9,29 +9,28 @@
 local run, id = ARGV[3], ARGV[8]
 local rec = record(run)
 local hold = redis.call('HGET', KEYS[4], 'm')
-if not rec[SEQ] then return {hold and 'damaged' or 'missing'} end
-local again, newest = repeated(run, rec, ARGV[4])
+if not rec then return {hold and 'damaged' or 'missing'} end
+local again, newest = repeated(rec, ARGV[4])
 if newest then
-  again[7] = rec
+  again[7] = answer(rec)
   return again
 end
-if not hold then return {rec[HOLD] == id and 'damaged' or 'missing'} end
+if not hold then return {rec.hold == id and 'damaged' or 'missing'} end
 local stands, revision, expiry = string.match(hold, '^(%S+) (%S+) (%S+)')
 if stands ~= 'pending' or revision ~= ARGV[5] or NOW >= tonumber(expiry)
-  or rec[STATUS] ~= 'held' or rec[HOLD] ~= id or rec[LEASE] ~= '0' then return {'conflict'} end
-if redis.call('LLEN', KEYS[2]) ~= tonumber(rec[SEQ]) then return {'damaged'} end
+  or rec.status ~= 'held' or rec.hold ~= id or rec.lease ~= '0' then return {'conflict'} end
+if redis.call('LLEN', KEYS[2]) ~= tonumber(rec.seq) then return {'damaged'} end
 
-local t = {status = 'held', epoch = rec[EPOCH], lease = 0, hold = id, due = ARGV[11], summary = ARGV[7], op = ARGV[4]}
+local t = {status = 'held', epoch = rec.epoch, lease = 0, hold = id, due = ARGV[11], summary = ARGV[7], op = ARGV[4]}
 t.count = append(run, 15)
-t.holds = keep(rec[ENV], 8)
+t.holds = keep((fixed(rec)), 8)
 if ARGV[9] ~= 'pending' then
   t.status, t.hold, t.due = 'running', '', NOW
   if ARGV[6] == '0' then
     wake()
   else
-    t.epoch, t.lease = int(rec[EPOCH] + 1), NOW + ARGV[6]
+    t.epoch, t.lease = int(rec.epoch + 1), NOW + ARGV[6]
     t.due = t.lease
   end
 end
-advance(run, rec, t)
-return {'ok', int(rec[SEQ] + 1), STAMP, t.epoch, int(t.lease), '', record(run)}
+return {'ok', advance(rec, t), STAMP, t.epoch, int(t.lease), '', answer(rec)}

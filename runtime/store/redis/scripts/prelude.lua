@@ -6,34 +6,52 @@ local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000) + ARGV[1]
 local MICROS = NOW * 1000 + clock[2] % 1000
 
--- The fields of a record, in the order they travel. CREATED is in microseconds
--- and the score in the indexes of runs; the other times are in ms.
-local ENV, AGENT, CAPABILITY, SESSION, STATUS, SEQ, EPOCH, IDLE = 1, 2, 3, 4, 5, 6, 7, 8
--- LEASE is its end or '0', HOLDS the number of the newest hold.
-local HOLD, CANCEL, SUMMARY, CREATED, LEASE, OPS, HOLDS, REQUEST = 9, 10, 11, 12, 14, 15, 16, 17
-
 local function int(n) return string.format('%.0f', n) end
 local STAMP = int(NOW)
+
+-- record reads a run, or nil: what changes as strings, by name; fixed, summary
+-- and ops as they are stored. lease is its end or '0', holds the number of the
+-- newest hold, cancel who asked to cancel; times are in ms.
 local function record(run)
-  return redis.call('HMGET', BASE .. 'r:' .. run, 'e', 'a', 'c', 's', 'st', 'n', 'ep', 'i',
-    'h', 'cb', 'sm', 'ca', 'ua', 'x', 'op', 'hn', 'q')
+  local r = redis.call('HMGET', BASE .. 'r:' .. run, 'f', 'v', 's', 'o')
+  if not (r[1] and r[2]) then return nil end
+  local rec = {run = run, fixed = r[1], summary = r[3] or '', ops = r[4] or ''}
+  rec.status, rec.seq, rec.epoch, rec.idle, rec.lease, rec.hold, rec.holds, rec.updated, rec.cancel =
+    string.match(r[2], '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*)$')
+  return rec
 end
+
+-- fixed takes apart what never changes: env, agent, capability, session, creation
+-- in microseconds (the score in the lists of runs), request, idempotency key.
+local function fixed(rec)
+  return string.match(rec.fixed, '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*)$')
+end
+
+-- changing is the inverse of record for what changes.
+local function changing(rec)
+  return table.concat({rec.status, rec.seq, rec.epoch, rec.idle, rec.lease, rec.hold, rec.holds, rec.updated, rec.cancel}, ' ')
+end
+
+-- answer is a record as it travels; {} for nil.
+local function answer(rec) return rec and {rec.fixed, changing(rec), rec.summary} or {} end
+
+local function finished(status) return status == 'completed' or status == 'failed' or status == 'cancelled' end
 
 -- repeated finds op among the last operations of a run: {'again', first entry,
 -- time, epoch, lease end, cancelled by} as it was answered, and whether it is the
 -- newest; or nil. The lease end is 0 when the lease is over. WAIT needs the write.
-local function repeated(run, rec, op)
-  local first, last = string.find(rec[OPS] or '', ';' .. op .. ' ', 1, true)
+local function repeated(rec, op)
+  local first, last = string.find(rec.ops, ';' .. op .. ' ', 1, true)
   if op == '' or not first then return nil, false end
-  local from, at, epoch = string.match(rec[OPS], '^(%d+) (%d+) (%d+)', last + 1)
-  redis.call('HSET', BASE .. 'r:' .. run, 'op', rec[OPS])
-  return {'again', from, at, epoch, rec[EPOCH] == epoch and rec[LEASE] or '0', rec[CANCEL] or ''}, first == 1
+  local from, at, epoch = string.match(rec.ops, '^(%d+) (%d+) (%d+)', last + 1)
+  redis.call('HSET', BASE .. 'r:' .. rec.run, 'o', rec.ops)
+  return {'again', from, at, epoch, rec.epoch == epoch and rec.lease or '0', rec.cancel}, first == 1
 end
 
 -- remember puts an operation before the older ones; the last eight or so are kept.
 local function remember(ops, op, from, epoch)
-  if op == '' then return ops or '' end
-  ops = table.concat({';' .. op, from, STAMP, epoch}, ' ') .. (ops or '')
+  if op == '' then return ops end
+  ops = table.concat({';' .. op, from, STAMP, epoch}, ' ') .. ops
   if #ops <= 640 then return ops end
   return string.match(string.sub(ops, 1, 640), '^(.*);')
 end

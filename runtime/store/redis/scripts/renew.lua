@@ -5,13 +5,14 @@
 local rows, lease = {}, NOW + ARGV[3]
 for i = 2, #KEYS do
   local run, epoch = ARGV[2 * i], ARGV[2 * i + 1]
-  local rec = redis.call('HMGET', KEYS[i], 'ep', 'x', 'cb')
-  if rec[1] == epoch and rec[2] ~= '0' then
-    redis.call('HSET', KEYS[i], 'x', int(lease))
+  local rec = record(run)
+  if rec and rec.epoch == epoch and rec.lease ~= '0' then
+    rec.lease = int(lease)
+    redis.call('HSET', KEYS[i], 'v', changing(rec))
     redis.call('ZADD', KEYS[1], lease, run)
-    rows[#rows + 1] = {int(lease), rec[3] or ''}
+    rows[#rows + 1] = {rec.lease, rec.cancel}
   else
-    rows[#rows + 1] = {'0', rec[3] or ''}
+    rows[#rows + 1] = {'0', rec and rec.cancel or ''}
   end
 end
 return rows

@@ -7,15 +7,16 @@
 --   the place to go on from, or '' and ''. Missing parts are nil.
 local function visit(run)
   local rec = record(run)
-  if not rec[SEQ] then
+  if not rec then
     -- Its retention is over, unless somebody still waits for it.
     if redis.call('ZSCORE', BASE .. 'due', run) then return nil end
     return false
   end
-  if (ARGV[6] ~= '' and ARGV[6] ~= rec[AGENT]) or (ARGV[7] ~= '' and ARGV[7] ~= rec[CAPABILITY])
-    or (ARGV[8] ~= '' and ARGV[8] ~= rec[SESSION]) or (ARGV[9] ~= '' and ARGV[9] ~= rec[STATUS]) then return nil end
+  local _, agent, capability, session = fixed(rec)
+  if (ARGV[6] ~= '' and ARGV[6] ~= agent) or (ARGV[7] ~= '' and ARGV[7] ~= capability)
+    or (ARGV[8] ~= '' and ARGV[8] ~= session) or (ARGV[9] ~= '' and ARGV[9] ~= rec.status) then return nil end
   local journal, hold = BASE .. 'j:' .. run, false
-  if rec[STATUS] == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec[HOLD], 'b') end
-  return {run, rec, redis.call('LLEN', journal), redis.call('LINDEX', journal, 0), redis.call('LINDEX', journal, -1), hold}
+  if rec.status == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec.hold, 'b') end
+  return {run, answer(rec), redis.call('LLEN', journal), redis.call('LINDEX', journal, 0), redis.call('LINDEX', journal, -1), hold}
 end
 return walk(KEYS[1], ARGV[3], ARGV[4], tonumber(ARGV[5]), visit)
