@@ -12,6 +12,8 @@ type Agent struct {
 	Digest       string       `json:"digest"`
 	Capabilities []Capability `json:"capabilities"`
 	MCPServers   []MCPServer  `json:"mcp_servers"`
+	// Paused is the order by which the agent's runs wait; absent when they do not.
+	Paused *Order `json:"paused,omitempty"`
 }
 
 // AgentList are all agents of an environment, by name.
@@ -101,10 +103,12 @@ type StoreReady struct {
 	Durable bool `json:"durable"`
 }
 
-// AgentReady are the MCP servers of one agent.
+// AgentReady are the MCP servers of one agent, and whether its runs go on.
 type AgentReady struct {
 	Agent      string      `json:"agent"`
 	MCPServers []MCPServer `json:"mcp_servers"`
+	// Paused is as in Agent. A paused agent is no reason not to be ready.
+	Paused *Order `json:"paused,omitempty"`
 }
 
 // ModelList are the models of the gateway in the shape OpenAI clients read.

@@ -23,6 +23,8 @@ var structs = map[string]any{
 	"Call": api.Call{}, "CallDecision": api.CallDecision{}, "HoldEvent": api.HoldEvent{}, "Recovery": api.Recovery{},
 	"Totals": api.Totals{}, "Verdict": api.Verdict{}, "AgentList": api.AgentList{}, "Agent": api.Agent{},
 	"Capability": api.Capability{}, "Tool": api.Tool{}, "MCPServer": api.MCPServer{}, "ServerInfo": api.ServerInfo{},
+	"Orders": api.Orders{}, "Order": api.Order{}, "Pause": api.Pause{}, "ToolOff": api.ToolOff{}, "PauseAgent": api.PauseAgent{},
+	"SwitchOff": api.SwitchOff{}, "SwitchOn": api.SwitchOn{}, "SwitchedOff": api.SwitchedOff{}, "ToolName": api.ToolName{},
 	"Index": api.Index{}, "Health": api.Health{}, "Ready": api.Ready{}, "StoreReady": api.StoreReady{},
 	"AgentReady": api.AgentReady{}, "ModelList": api.ModelList{}, "Model": api.Model{},
 }

@@ -34,6 +34,8 @@ type Hold struct {
 	ExpiresAt Time  `json:"expires_at"`
 	// OnExpire is "reject" or "fail".
 	OnExpire string `json:"on_expire,omitempty"`
+	// Reason is why an operator cancelled the hold; its run goes on.
+	Reason string `json:"reason,omitempty"`
 	// AlreadyRan are the calls of the run that have finished. Only reading a
 	// single hold tells them; elsewhere it is nil and absent.
 	AlreadyRan []RanCall `json:"already_ran,omitzero"`

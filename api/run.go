@@ -158,6 +158,8 @@ type HoldEvent struct {
 	// ClosedAt and Why are absent while the hold is pending.
 	ClosedAt *Time  `json:"closed_at,omitempty"`
 	Why      string `json:"why,omitempty"`
+	// Reason is why an operator cancelled the hold; absent otherwise.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Recovery is one take-over of the run after a worker died.

@@ -106,6 +106,9 @@ func decidable(h Hold, p Post, now time.Time) error {
 	case Expired:
 		return problem.New(problem.HoldExpired, "the hold expired at %s", h.ExpiresAt.UTC().Format(time.RFC3339))
 	case Cancelled:
+		if h.Reason != "" {
+			return problem.New(problem.HoldCancelled, "the hold was cancelled: %s", h.Reason)
+		}
 		return problem.New(problem.HoldCancelled, "the hold was cancelled with its run")
 	case Pending:
 	}

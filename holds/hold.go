@@ -84,6 +84,8 @@ type Hold struct { //nolint:recvcheck // Closed returns a changed copy
 	// ExpiresAt is when the hold stops being decidable, on the store's clock.
 	ExpiresAt time.Time       `json:"expires_at"`
 	OnExpire  policy.OnExpire `json:"on_expire,omitempty"`
+	// Reason is why an operator cancelled the hold.
+	Reason string `json:"reason,omitempty"`
 	// Requests are the accepted decision requests that carried an idempotency
 	// key, so that a repeat is recognised.
 	Requests []Request `json:"requests,omitempty"`

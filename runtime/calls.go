@@ -56,7 +56,11 @@ func (w *run) openHold(p plan) (Outcome, error) {
 	if err := w.add(journal.HoldOpened, journal.Opened{Hold: h, ActiveMS: w.activeMS()}); err != nil {
 		return abandoned, err
 	}
-	if err := w.flush(store.Tx{Status: store.Held, Hold: &h}); err != nil {
+	err := w.flush(store.Tx{Status: store.Held, Hold: &h, Orders: &w.orders.Version})
+	if errors.Is(err, store.ErrOrders) {
+		return w.judgeAgain()
+	}
+	if err != nil {
 		return abandoned, err
 	}
 	w.e.recent.put(suspended{
@@ -84,7 +88,11 @@ func (w *run) runCalls(ctx context.Context, calls []ready) (Outcome, error) {
 			return abandoned, err
 		}
 	}
-	if err := w.flush(store.Tx{Status: store.Running}); err != nil {
+	err := w.flush(store.Tx{Status: store.Running, Orders: &w.orders.Version})
+	if errors.Is(err, store.ErrOrders) {
+		return w.judgeAgain()
+	}
+	if err != nil {
 		return abandoned, err
 	}
 	return w.collect(ctx, w.launch(ctx, calls), len(calls))

@@ -67,9 +67,9 @@ func crashModel(scene string) func(int, json.RawMessage) (string, error) {
 	}
 }
 
-func openCrashStore(ctx context.Context, url string, c clock.Clock) (store.Store, error) {
+func openStore(ctx context.Context, url string, c clock.Clock, retention time.Duration) (store.Store, error) {
 	if path, ok := strings.CutPrefix(url, "file:"); ok {
-		return file.Open(ctx, file.Config{Path: path, Clock: c})
+		return file.Open(ctx, file.Config{Path: path, Clock: c, Retention: retention})
 	}
 	return redis.Open(ctx, redis.Config{URL: url, Log: slog.New(slog.DiscardHandler)})
 }
@@ -95,7 +95,7 @@ func crashChild() error {
 		})
 	}
 	ctx := context.Background()
-	plain, err := openCrashStore(ctx, p.Store, clock.System{})
+	plain, err := openStore(ctx, p.Store, clock.System{}, 0)
 	if err != nil {
 		return err
 	}
@@ -149,6 +149,11 @@ func crashStart() runtime.StartRequest {
 }
 
 func newEngine(ctx context.Context, s store.Store, p gateway.Provider, a *runtime.Agent, log *slog.Logger, lease time.Duration) (*runtime.Engine, error) {
+	return newEngineAs(ctx, s, p, a, log, runtime.Config{Lease: lease})
+}
+
+// newEngineAs fills in what every engine of the tests has.
+func newEngineAs(ctx context.Context, s store.Store, p gateway.Provider, a *runtime.Agent, log *slog.Logger, cfg runtime.Config) (*runtime.Engine, error) {
 	g, err := gateway.New(gateway.Config{
 		Providers: map[string]gateway.Provider{"test": p}, Clock: clock.System{}, MaxWait: 50 * time.Millisecond,
 		Rand: func(int64) int64 { return 0 }, Redact: func(s string) string { return s },
@@ -156,10 +161,10 @@ func newEngine(ctx context.Context, s store.Store, p gateway.Provider, a *runtim
 	if err != nil {
 		return nil, err
 	}
-	return runtime.New(ctx, runtime.Config{
-		Store: s, Gateway: g, Agents: []*runtime.Agent{a}, Clock: clock.System{}, IDs: ids.Random{}, Log: log,
-		Redact: func(s string) string { return s }, Env: "default", Worker: fmt.Sprint("pid ", os.Getpid()), Lease: lease,
-	})
+	cfg.Store, cfg.Gateway, cfg.Agents, cfg.Clock, cfg.IDs, cfg.Log = s, g, []*runtime.Agent{a}, clock.System{}, ids.Random{}, log
+	cfg.Redact = func(s string) string { return s }
+	cfg.Env, cfg.Worker = "default", fmt.Sprint("pid ", os.Getpid())
+	return runtime.New(ctx, cfg)
 }
 
 // die runs a child until it kills itself.

@@ -159,6 +159,9 @@ func (e *Engine) checkEdits(s suspended, post holds.Post) error {
 		if d.Action != holds.Edit || it == nil {
 			continue
 		}
+		if off := e.orders.Load().off(s.record.Agent, it.Server, it.Tool); off != nil {
+			return problem.New(problem.EditDenied, "%s The hold stays open.", deniedText(*off))
+		}
 		if v := policy.Evaluate(rules, policy.Call{Server: it.Server, Tool: it.Tool}); v.Effect == policy.Deny {
 			return problem.New(problem.EditDenied, "%s The hold stays open.", deniedText(v))
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentos/capabilities"
@@ -42,6 +43,9 @@ type Config struct {
 	Worker string
 	// Concurrency is how many runs this process works on at once; 64 by default.
 	Concurrency int
+	// MaxQueued is how many runs may be queued before more are refused; 0 sets no
+	// bound. Each partition of the store counts against its part of it.
+	MaxQueued int
 	// Lease is how long a run stays ours without a sign of life; 15 s by default.
 	// It is renewed three times as often.
 	Lease time.Duration
@@ -54,17 +58,22 @@ type Engine struct {
 	// base is the parent of every run's context.
 	base   context.Context //nolint:containedctx // the engine's own lifetime, not a request's
 	cancel context.CancelCauseFunc
-	// renewed is closed when the goroutine that renews leases has ended.
-	renewed chan struct{}
+	// tending are the goroutines that renew leases and follow orders.
+	tending sync.WaitGroup
 	slots   chan struct{}
 	recent  recent
-	texts   texts
-	wg      sync.WaitGroup
+	// orders are the newest this engine knows.
+	orders atomic.Pointer[Orders]
+	texts  texts
+	wg     sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
 	active   map[string]*run
 	draining bool
 }
+
+// queueRetry is when a caller who found the queue full may try again.
+const queueRetry = 5 * time.Second
 
 // Causes for which the engine ends the context of a run.
 var (
@@ -97,11 +106,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		e.agents[a.Manifest.Name] = a
 	}
 	e.base, e.cancel = context.WithCancelCause(ctx)
-	e.renewed = make(chan struct{})
-	go func() {
-		defer close(e.renewed)
-		e.renewLeases(e.base)
-	}()
+	e.orders.Store(&Orders{})
+	e.tending.Go(func() { e.renewLeases(e.base) })
+	e.tending.Go(func() { e.followOrders(e.base) })
 	return e, nil
 }
 
@@ -164,13 +171,16 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 	req := store.Create{
 		Op: e.cfg.IDs.Token(), RunID: e.cfg.IDs.Run(), Request: requestDigest(r),
 		Env: r.Env, Agent: r.Agent, Capability: r.Capability, SessionID: r.SessionID,
-		Entry: entry, Summary: summary(&journal.State{}, 0, ""),
+		Entry: entry, Summary: summary(&journal.State{}, 0, ""), MaxQueued: e.cfg.MaxQueued,
 	}
 	if r.Key != "" {
 		req.Key = ids.Key(r.Env, r.Key)
 		req.RunID = e.cfg.IDs.Keyed(req.Key)
 	}
-	slot := e.acquire()
+	slot := &slot{}
+	if e.orders.Load().paused(r.Agent) == nil {
+		slot = e.acquire()
+	}
 	defer slot.release()
 	if slot.held {
 		req.Lease = e.cfg.Lease
@@ -325,6 +335,10 @@ func (e *Engine) storeError(err error, doing, id string) error {
 		return problem.Wrap(err, problem.RunNotFound, "no run %q in this environment", id)
 	case errors.Is(err, store.ErrIdempotencyConflict):
 		return problem.Wrap(err, problem.IdempotencyConflict, "the Idempotency-Key was used for another request; use a new key")
+	case errors.Is(err, store.ErrQueueFull):
+		p := problem.Wrap(err, problem.QueueFull, "as many runs are waiting as this environment allows; try again later")
+		p.RetryAfter = queueRetry
+		return p
 	case errors.Is(err, store.ErrDamaged):
 		return problem.Wrap(err, problem.JournalDamaged, "run %s is damaged in the store: entries are missing or unreadable", id)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

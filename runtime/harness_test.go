@@ -150,9 +150,12 @@ type rig struct {
 	ledger string
 	loop   string // the end of the manifest: what stands under loop
 	lease  time.Duration
-	env    map[string]string
-	wrap   func(store.Store) store.Store
-	url    string // the store; a file in dir when empty
+	// concurrency and maxQueued are the engine's; retention is the file's.
+	concurrency, maxQueued int
+	retention              time.Duration
+	env                    map[string]string
+	wrap                   func(store.Store) store.Store
+	url                    string // the store; a file in dir when empty
 
 	store  store.Store
 	agent  *runtime.Agent
@@ -176,7 +179,7 @@ func (r *rig) up() *rig {
 	if url == "" {
 		url = "file:" + filepath.Join(r.dir, "agentos.db")
 	}
-	s, err := openCrashStore(ctx, url, r.clock)
+	s, err := openStore(ctx, url, r.clock, r.retention)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +191,7 @@ func (r *rig) up() *rig {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if r.engine, err = newEngine(ctx, r.store, r.model, r.agent, log, r.lease); err != nil {
+	if r.engine, err = newEngineAs(ctx, r.store, r.model, r.agent, log, runtime.Config{Lease: r.lease, Concurrency: r.concurrency, MaxQueued: r.maxQueued}); err != nil {
 		t.Fatal(err)
 	}
 	worked := make(chan struct{})

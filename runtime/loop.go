@@ -112,6 +112,10 @@ func (w *run) step() (Outcome, error) {
 	if outcome, err := w.interrupted(); outcome != goOn || err != nil {
 		return outcome, err
 	}
+	w.orders = w.e.orders.Load()
+	if outcome, err := w.pausedNow(); outcome != goOn || err != nil {
+		return outcome, err
+	}
 	left := w.capability.Timeout - w.active()
 	if left <= 0 {
 		return w.fail(problem.New(problem.Timeout, "the run used up its active time of %s", w.capability.Timeout))

@@ -112,7 +112,7 @@ func (w *run) judge(c *journal.Call) judgement {
 	if !ok {
 		return judgement{finish: w.gone(c)}
 	}
-	v := w.toolSet().verdict(tool)
+	v := w.verdict(w.toolSet(), tool)
 	switch {
 	case v.Effect == policy.Deny:
 		return judgement{finish: finish(c, journal.Denied, deniedText(v))}
@@ -146,7 +146,7 @@ func (w *run) judgeStarted(c *journal.Call) judgement {
 	if !ok {
 		return w.judgeLost(c, tool, retry, "its tool is not offered now")
 	}
-	v := w.toolSet().verdict(tool)
+	v := w.verdict(w.toolSet(), tool)
 	seen := c.Started.ToolDigest
 	if retry {
 		seen = c.Item.ToolDigest

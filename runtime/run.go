@@ -40,6 +40,9 @@ type run struct {
 	agent      *Agent
 	capability *capabilities.Capability
 
+	// orders are what the operator had ordered when the step began.
+	orders *Orders
+
 	// retries counts how often the run was parked since the model last answered.
 	retries int
 	// waiting is why the run is parked; it goes with the next commit.

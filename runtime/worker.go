@@ -140,7 +140,7 @@ func (e *Engine) Drain(ctx context.Context, grace time.Duration) {
 	}
 	e.cancel(errShutdown)
 	<-idle
-	<-e.renewed
+	e.tending.Wait()
 }
 
 // start works on a leased run in a goroutine that Drain waits for. It takes over

@@ -85,6 +85,20 @@ func TestRequests(t *testing.T) {
 			}})
 			return err
 		}, `POST /base/v0/envs/default/holds/h_1/decisions key= type=application/json {"decisions":[{"id":"call_1","action":"edit","data":{"b":1.0,"a":2}}],"revision":3}`},
+		{"orders", func() error { _, err := c.Orders(ctx, "default"); return err }, "GET /base/v0/envs/default/orders key= type= "},
+		{"pause", func() error {
+			_, err := c.PauseAgent(ctx, "default", "a/b", api.PauseAgent{Reason: "<r>"})
+			return err
+		}, `POST /base/v0/envs/default/agents/a%2Fb/pause key= type=application/json {"reason":"<r>"}`},
+		{"resume", func() error { _, err := c.ResumeAgent(ctx, "default", "a"); return err }, "POST /base/v0/envs/default/agents/a/resume key= type= "},
+		{"off", func() error {
+			_, err := c.SwitchOff(ctx, "default", api.SwitchOff{Tool: "orders/*", Reason: "r"})
+			return err
+		}, `POST /base/v0/envs/default/tools/off key= type=application/json {"tool":"orders/*","reason":"r"}`},
+		{"on", func() error {
+			_, err := c.SwitchOn(ctx, "default", api.SwitchOn{Tool: "orders/*", Agent: "a"})
+			return err
+		}, `POST /base/v0/envs/default/tools/on key= type=application/json {"tool":"orders/*","agent":"a"}`},
 	} {
 		if err := tc.call(); err != nil {
 			t.Errorf("%s: %v", tc.name, err)

@@ -53,7 +53,9 @@ func (s *Server) ready(ctx context.Context, _ nothing) (reply, error) {
 				out.MCPConnected = false
 			}
 		}
-		out.Agents = append(out.Agents, api.AgentReady{Agent: a.Manifest.Name, MCPServers: toServers(servers)})
+		out.Agents = append(out.Agents, api.AgentReady{
+			Agent: a.Manifest.Name, MCPServers: toServers(servers), Paused: s.paused(a.Manifest.Name),
+		})
 	}
 	out.Ready = out.Store.Reachable && out.MCPConnected
 	if !out.Ready {
@@ -66,7 +68,7 @@ func (s *Server) listAgents(context.Context, nothing) (reply, error) {
 	agents := s.cfg.Engine.Agents()
 	out := api.AgentList{Agents: make([]api.Agent, len(agents))}
 	for i, a := range agents {
-		out.Agents[i] = toAgent(a)
+		out.Agents[i] = s.toAgent(a)
 	}
 	return reply{body: out}, nil
 }
@@ -83,14 +85,14 @@ func (s *Server) getAgent(_ context.Context, in agentInput) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{body: toAgent(a)}, nil
+	return reply{body: s.toAgent(a)}, nil
 }
 
-func toAgent(a *runtime.Agent) api.Agent {
+func (s *Server) toAgent(a *runtime.Agent) api.Agent {
 	m := a.Manifest
 	out := api.Agent{
 		Name: m.Name, Title: m.Title, Description: m.Description, Version: m.Version, Digest: m.Digest,
-		Capabilities: []api.Capability{}, MCPServers: toServers(a.MCP.Status()),
+		Capabilities: []api.Capability{}, MCPServers: toServers(a.MCP.Status()), Paused: s.paused(m.Name),
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Capabilities)) {
 		out.Capabilities = append(out.Capabilities, toCapability(a, m.Capabilities[name]))

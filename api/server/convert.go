@@ -66,6 +66,7 @@ func toHold(h holds.Hold) api.Hold {
 		Status: api.HoldStatus(h.Status), Kind: string(h.Kind), Intent: h.Intent,
 		Items: make([]api.Item, len(h.Items)), Actions: make([]string, len(h.Actions)), Revision: h.Revision,
 		CreatedAt: api.Time{Time: h.CreatedAt}, ExpiresAt: api.Time{Time: h.ExpiresAt}, OnExpire: string(h.OnExpire),
+		Reason: h.Reason,
 	}
 	for i, it := range h.Items {
 		out.Items[i] = api.Item{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 
 const (
 	ok        = `{"input":{"message":"say:x"}}`
+	okOff     = `{"tool":"ping","reason":"x"}`
+	okOn      = `{"tool":"ping"}`
 	okDecide  = `{"decisions":[{"id":"call_1","action":"approve"}]}`
 	elsewhere = "/v0/envs/other"
 	home      = "/v0/envs/default"
@@ -38,7 +41,14 @@ var documentedErrors = []struct {
 	{"env_not_found", call{method: "GET", path: elsewhere + "/holds"}},
 	{"env_not_found", call{method: "GET", path: elsewhere + "/holds/%HOLD"}},
 	{"env_not_found", call{method: "POST", path: elsewhere + "/holds/%HOLD/decisions", body: okDecide}},
+	{"env_not_found", call{method: "GET", path: elsewhere + "/orders"}},
+	{"env_not_found", call{method: "POST", path: elsewhere + "/agents/shop/pause", body: `{"reason":"x"}`}},
+	{"env_not_found", call{method: "POST", path: elsewhere + "/agents/shop/resume"}},
+	{"env_not_found", call{method: "POST", path: elsewhere + "/tools/off", body: okOff}},
+	{"env_not_found", call{method: "POST", path: elsewhere + "/tools/on", body: okOn}},
 	{"agent_not_found", call{method: "GET", path: home + "/agents/nobody"}},
+	{"agent_not_found", call{method: "POST", path: home + "/agents/nobody/pause", body: `{"reason":"x"}`}},
+	{"agent_not_found", call{method: "POST", path: home + "/tools/off", body: `{"tool":"ping","agent":"nobody","reason":"x"}`}},
 	{"agent_not_found", call{method: "POST", path: home + "/agents/nobody/capabilities/support/runs", body: ok}},
 	{"capability_not_found", call{method: "POST", path: home + "/agents/shop/capabilities/nothing/runs", body: ok}},
 	{"run_not_found", call{method: "GET", path: home + "/runs/r_nothing"}},
@@ -89,6 +99,31 @@ var documentedErrors = []struct {
 	{"invalid_edit", call{method: "POST", path: home + "/holds/%HOLD/decisions", body: `{"decisions":[{"id":"call_1","action":"edit","data":{}}]}`}},
 	{"hold_stale", call{method: "POST", path: home + "/holds/%HOLD/decisions", body: `{"decisions":[{"id":"call_1","action":"approve"}],"revision":1}`}},
 
+	{"unsupported_media_type", call{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"x"}`, headers: []string{"Content-Type: text/plain"}}},
+	{"unsupported_media_type", call{method: "POST", path: home + "/tools/off", body: okOff, headers: []string{"Content-Type: text/plain"}}},
+	{"unsupported_media_type", call{method: "POST", path: home + "/tools/on", body: okOn, headers: []string{"Content-Type: text/plain"}}},
+	{"body_too_large", call{method: "POST", path: home + "/agents/shop/pause", body: strings.Repeat(" ", 1<<20+1)}},
+	{"body_too_large", call{method: "POST", path: home + "/tools/off", body: strings.Repeat(" ", 1<<20+1)}},
+	{"body_too_large", call{method: "POST", path: home + "/tools/on", body: strings.Repeat(" ", 1<<20+1)}},
+	{"invalid_json", call{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"x","reason":"y"}`}},
+	{"invalid_json", call{method: "POST", path: home + "/tools/off", body: `{"tool":"ping","tool":"pong","reason":"x"}`}},
+	{"invalid_json", call{method: "POST", path: home + "/tools/on", body: `{`}},
+	{"invalid_body", call{method: "POST", path: home + "/agents/shop/pause", body: `{}`}},
+	{"invalid_body", call{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":" "}`}},
+	{"invalid_body", call{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"` + strings.Repeat("x", 1001) + `"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"x","by":"boss"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/tools/off", body: `{"tool":"ping"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/tools/off", body: `{"tool":"","reason":"x"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/tools/off", body: `{"tool":"ping","agent":"","reason":"x"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/tools/off", body: `{"tool":"` + strings.Repeat("x", 257) + `","reason":"x"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/tools/off", body: `{"tool":"ping","reason":"x","by":"boss"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/tools/on", body: `{"tool":"ping","reason":"x"}`}},
+	{"invalid_request", call{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"` + strings.Repeat("é", 501) + `"}`}},
+	{"invalid_request", call{method: "POST", path: home + "/agents/shop/resume", body: `{}`}},
+	{"invalid_request", call{method: "POST", path: home + "/tools/off", body: `{"tool":" ping","reason":"x"}`}},
+	{"invalid_request", call{method: "POST", path: home + "/tools/off", body: `{"tool":"` + strings.Repeat("é", 129) + `","reason":"x"}`}},
+	{"invalid_request", call{method: "GET", path: home + "/orders?x=1"}},
+
 	{"unauthorized", call{method: "GET", path: "/v0/gateway/v1/models"}},
 	{"unauthorized", call{method: "GET", path: "/v0/gateway/v1/models", headers: []string{"Authorization: Bearer rt1.r_x.1.AAAA"}}},
 	{"unauthorized", call{method: "POST", path: "/v0/gateway/v1/chat/completions", body: `{}`, headers: []string{"Authorization: Basic YTpi"}}},
@@ -120,14 +155,15 @@ func TestEveryDocumentedError(t *testing.T) {
 		t.Errorf("the hold after all that: %v %+v", err, h)
 	}
 	r.ran("cancel_order", "", 0)
+	if o, err := r.client.Orders(r.ctx(), "default"); err != nil || o.Version != 0 {
+		t.Errorf("the orders after all that: %v %+v", err, o)
+	}
 	r.provokeGateway()
 	r.provokeConflicts()
 	r.provokeStore(held)
-	seen := r.checked
 	r.provokeEditDenied(r.held("A-1"))
-	for key := range seen.seen {
-		r.checked.seen[key] = true
-	}
+	r.fullQueue()
+	r.want(call{method: "POST", path: runsPath, body: ok}, problem.QueueFull)
 	for _, key := range r.checked.missing(r.checked.doc) {
 		t.Errorf("documented and not provoked: %s", key)
 	}
@@ -248,7 +284,13 @@ func (r *rig) provokeStore(held api.Run) {
 		{method: "POST", path: runsPath, body: ok},
 	}
 	r.store.set(fmt.Errorf("dial redis.internal:6379: %w", store.ErrUnavailable))
-	for _, c := range reads {
+	for _, c := range slices.Concat(reads, []call{
+		{method: "GET", path: home + "/orders"},
+		{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"x"}`},
+		{method: "POST", path: home + "/agents/shop/resume"},
+		{method: "POST", path: home + "/tools/off", body: okOff},
+		{method: "POST", path: home + "/tools/on", body: okOn},
+	}) {
 		a := r.want(r.fill(c, held), problem.StoreUnavailable)
 		if a.header.Get("Retry-After") == "" || strings.Contains(string(a.body), "redis.internal") {
 			r.t.Errorf("%s %s: Retry-After %q, body %s", c.method, c.path, a.header.Get("Retry-After"), a.body)

@@ -136,6 +136,14 @@ func (f *faultyStore) Hold(ctx context.Context, id string) (store.HoldView, erro
 	return f.Store.Hold(ctx, id)
 }
 
+// Orders does not panic: the engine reads them in a goroutine of its own as well.
+func (f *faultyStore) Orders(ctx context.Context, env string) (store.Orders, error) {
+	if p := f.fault.Load(); p != nil && !errors.Is(*p, errPanic) {
+		return store.Orders{}, *p
+	}
+	return f.Store.Orders(ctx, env)
+}
+
 // damagedStore fails what reads journals.
 type damagedStore struct {
 	*faultyStore
@@ -179,8 +187,10 @@ type rig struct {
 	rule   string // what the manifest does with cancel_order: approve or deny
 	// command starts the MCP server; the test binary unless set.
 	command string
-	clock   *testClock
-	log     *logBuffer
+	// concurrency and maxQueued are the engine's, its defaults unless set.
+	concurrency, maxQueued int
+	clock                  *testClock
+	log                    *logBuffer
 
 	store    *damagedStore
 	engine   *runtime.Engine
@@ -236,6 +246,7 @@ func (r *rig) up() *rig {
 	r.engine, err = runtime.New(ctx, runtime.Config{
 		Store: r.store, Gateway: g, Agents: []*runtime.Agent{agent}, Clock: clock.System{}, IDs: ids.Random{},
 		Log: log, Redact: func(s string) string { return s }, Env: "default", Worker: "test",
+		Concurrency: r.concurrency, MaxQueued: r.maxQueued,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +268,11 @@ func (r *rig) up() *rig {
 		t.Fatal(err)
 	}
 	r.http = httptest.NewServer(r.server.Handler())
+	before := r.checked
 	r.checked = newChecked(t, r.server.Document(), r.http.Client().Transport)
+	if before != nil {
+		r.checked.seen = before.seen
+	}
 	if r.client, err = client.New(client.Config{URL: r.http.URL, HTTP: &http.Client{Transport: r.checked}}); err != nil {
 		t.Fatal(err)
 	}

@@ -129,9 +129,11 @@ func (s *Server) decide(ctx context.Context, in decideInput) (reply, error) {
 	for _, d := range in.body.Decisions {
 		s.metrics.decisions.WithLabelValues(d.Action).Inc()
 	}
-	v, err := s.cfg.Engine.View(deciding, in.env, h.RunID)
-	if err == nil && in.wait > 0 && !settled(v.Status) {
+	var v store.View
+	if in.wait > 0 && h.Status == holds.Decided {
 		v, err = s.await(ctx, in.env, h.RunID, in.wait)
+	} else {
+		v, err = s.cfg.Engine.View(deciding, in.env, h.RunID)
 	}
 	if err != nil {
 		return reply{}, err

@@ -125,6 +125,8 @@ func (s *Server) routes() {
 	env := e.Group("/v0/envs/:env")
 	env.GET("/agents", handle(s, noInput, s.listAgents))
 	env.GET("/agents/:agent", handle(s, readAgentName, s.getAgent))
+	env.POST("/agents/:agent/pause", handle(s, readPause, s.pauseAgent))
+	env.POST("/agents/:agent/resume", handle(s, readResume, s.resumeAgent))
 	env.POST("/agents/:agent/capabilities/:capability/runs", handle(s, readCreateRun, s.createRun))
 	env.GET("/runs", handle(s, readRunList, s.listRuns))
 	env.GET("/runs/:run", handle(s, readGetRun, s.getRun))
@@ -134,6 +136,9 @@ func (s *Server) routes() {
 	env.GET("/holds", handle(s, readHoldList, s.listHolds))
 	env.GET("/holds/:hold", handle(s, readHoldID, s.getHold))
 	env.POST("/holds/:hold/decisions", handle(s, readDecide, s.decide))
+	env.GET("/orders", handle(s, readEnv, s.getOrders))
+	env.POST("/tools/off", handle(s, readSwitchOff, s.switchOff))
+	env.POST("/tools/on", handle(s, readSwitchOn, s.switchOn))
 
 	e.POST("/v0/gateway/v1/chat/completions", handle(s, readChat, s.chat))
 	e.GET("/v0/gateway/v1/models", handle(s, readRunToken, s.listModels))

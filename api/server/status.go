@@ -34,6 +34,8 @@ func status(code problem.Code) int {
 		return http.StatusUnprocessableEntity
 	case problem.ModelError:
 		return http.StatusBadGateway
+	case problem.QueueFull:
+		return http.StatusTooManyRequests
 	case problem.StoreUnavailable, problem.ModelUnavailable:
 		return http.StatusServiceUnavailable
 	case problem.Internal, problem.JournalDamaged:

@@ -91,7 +91,7 @@ func (t *teller) tell(e journal.Entry) error {
 	case journal.HoldClosed:
 		return tellData(e, func(c journal.Closed) {
 			h := &t.out.Holds[len(t.out.Holds)-1] // there is one at a time
-			h.ClosedAt, h.Why = &at, string(c.Why)
+			h.ClosedAt, h.Why, h.Reason = &at, string(c.Why), c.Reason
 		})
 	case journal.RunRecovered:
 		return tellData(e, func(r journal.Recovered) {

@@ -40,6 +40,7 @@ func holdsCommand(io stdio, env lookup) *cobra.Command {
 func holdsList(r *remote) *cobra.Command {
 	var q client.HoldQuery
 	var status string
+	var p pages
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List holds, newest first; the pending ones by default",
@@ -49,24 +50,24 @@ func holdsList(r *remote) *cobra.Command {
 			if q.Status = api.HoldStatus(status); status == "all" {
 				q.Status = ""
 			}
-			list, err := c.Holds(ctx, r.environment, q)
-			if err != nil {
-				return err
-			}
-			if r.json {
-				return printJSON(r.out, list)
-			}
-			rows := [][]string{{"HOLD", "STATUS", "AGENT", "CAPABILITY", "INTENT", "EXPIRES"}}
-			for _, h := range list.Holds {
-				rows = append(rows, []string{h.HoldID, string(h.Status), h.Agent, h.Capability, h.Intent, stamp(h.ExpiresAt.Time)})
-			}
-			r.more(list.NextCursor)
-			return printTable(r.out, rows)
+			head := []string{"HOLD", "STATUS", "AGENT", "CAPABILITY", "INTENT", "EXPIRES"}
+			return r.eachPage(&p, func(limit int, cursor string) (string, error) {
+				q.Limit, q.Cursor = limit, cursor
+				list, err := c.Holds(ctx, r.environment, q)
+				if err != nil {
+					return "", err
+				}
+				rows := make([][]string, len(list.Holds))
+				for i, h := range list.Holds {
+					rows[i] = []string{h.HoldID, string(h.Status), h.Agent, h.Capability, h.Intent, stamp(h.ExpiresAt.Time)}
+				}
+				return list.NextCursor, r.printPage(&p, list, head, rows)
+			})
 		}),
 	}
 	cmd.Flags().StringVar(&status, "status", string(api.HoldPending), "pending, decided, expired, cancelled, or all")
 	cmd.Flags().StringVar(&q.Agent, "agent", "", "only holds of this agent")
-	pageFlags(cmd, &q.Limit, &q.Cursor)
+	p.flags(cmd)
 	return cmd
 }
 
@@ -103,6 +104,7 @@ func printHold(w io.Writer, p paint, h api.Hold) error {
 	err := printFields(w,
 		[2]string{"hold", h.HoldID},
 		[2]string{"status", string(h.Status)},
+		[2]string{"reason", h.Reason},
 		[2]string{"intent", h.Intent},
 		[2]string{"kind", h.Kind},
 		[2]string{"run", h.RunID},

@@ -50,7 +50,7 @@ func kitServerCommand(std stdio, env lookup) *cobra.Command {
 				stop()
 			}()
 			s := settings{
-				addr: "127.0.0.1:0", store: "file:" + filepath.Join(dir, "runs.db"), concurrency: 64, partitions: 1,
+				addr: "127.0.0.1:0", store: "file:" + filepath.Join(dir, "runs.db"), concurrency: 64, partitions: 1, lease: defaultLease,
 				grace: 2 * time.Second, logFormat: "text", logLevel: "info",
 			}
 			return serve(ctx, s, std, env, []string{manifest}, kitHooks(std, conformance.Dir{Path: dir}, offset))

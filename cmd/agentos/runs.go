@@ -30,14 +30,19 @@ type remote struct {
 // remoteGroup makes a group of commands that talk to a server.
 func remoteGroup(r *remote, name, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := group(name, short, commands...)
-	cmd.Long = short + `.
+	r.flags(cmd)
+	return cmd
+}
+
+// flags adds the flags that commands share which talk to a server, and says which.
+func (r *remote) flags(cmd *cobra.Command) {
+	cmd.Long = cmd.Short + `.
 
 The server is the one at AGENTOS_URL, http://127.0.0.1:8080 by default. AGENTOS_API_KEY
 is sent as bearer token when it is set.`
 	f := cmd.PersistentFlags()
 	f.StringVar(&r.environment, "env", environment, "environment")
 	f.BoolVar(&r.json, "json", false, "print the API's JSON")
-	return cmd
 }
 
 // bearer adds an API key to requests.
@@ -92,45 +97,34 @@ func runsCommand(io stdio, env lookup) *cobra.Command {
 func runsList(r *remote) *cobra.Command {
 	var q client.RunQuery
 	var status string
+	var p pages
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List runs, newest first",
-		Example: "  agentos runs list --status held",
+		Example: "  agentos runs list --status held\n  agentos runs list --all",
 		Args:    takes(),
 		RunE: r.run(func(ctx context.Context, c *client.Client, _ []string) error {
 			q.Status = api.RunStatus(status)
-			list, err := c.Runs(ctx, r.environment, q)
-			if err != nil {
-				return err
-			}
-			if r.json {
-				return printJSON(r.out, list)
-			}
-			rows := [][]string{{"RUN", "STATUS", "AGENT", "CAPABILITY", "TURNS", "UPDATED"}}
-			for _, run := range list.Runs {
-				rows = append(rows, []string{run.RunID, string(run.Status), run.Agent, run.Capability, strconv.Itoa(run.Turns), stamp(run.UpdatedAt.Time)})
-			}
-			r.more(list.NextCursor)
-			return printTable(r.out, rows)
+			head := []string{"RUN", "STATUS", "AGENT", "CAPABILITY", "TURNS", "UPDATED"}
+			return r.eachPage(&p, func(limit int, cursor string) (string, error) {
+				q.Limit, q.Cursor = limit, cursor
+				list, err := c.Runs(ctx, r.environment, q)
+				if err != nil {
+					return "", err
+				}
+				rows := make([][]string, len(list.Runs))
+				for i, run := range list.Runs {
+					rows[i] = []string{run.RunID, string(run.Status), run.Agent, run.Capability, strconv.Itoa(run.Turns), stamp(run.UpdatedAt.Time)}
+				}
+				return list.NextCursor, r.printPage(&p, list, head, rows)
+			})
 		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "", "only queued, running, held, completed, failed or cancelled ones")
 	f.StringVar(&q.Agent, "agent", "", "only runs of this agent")
-	pageFlags(cmd, &q.Limit, &q.Cursor)
+	p.flags(cmd)
 	return cmd
-}
-
-func pageFlags(cmd *cobra.Command, limit *int, cursor *string) {
-	cmd.Flags().IntVar(limit, "limit", 50, "the most rows, 1 to 200")
-	cmd.Flags().StringVar(cursor, "cursor", "", "go on where the page before ended")
-}
-
-// more tells that a list goes on: a page never passes for the whole.
-func (r *remote) more(cursor string) {
-	if cursor != "" {
-		fmt.Fprintf(r.err, "agentos: there are more; add --cursor %s\n", cursor)
-	}
 }
 
 func runsShow(r *remote) *cobra.Command {
@@ -218,7 +212,7 @@ func (r *remote) showTrajectory(t api.Trajectory) error {
 	for _, h := range t.Holds {
 		end := "pending"
 		if h.ClosedAt != nil {
-			end = h.Why + " at " + stamp(h.ClosedAt.Time)
+			end = h.Why + " at " + stamp(h.ClosedAt.Time) + because(h.Reason)
 		}
 		fmt.Fprintf(r.out, "hold %s: %s, opened at %s, %s\n", h.HoldID, visible(h.Intent), stamp(h.OpenedAt.Time), end)
 	}
@@ -361,7 +355,7 @@ func describeData(t journal.Type, data json.RawMessage) (string, error) {
 		return strings.Join(parts, ", ") + " by " + d.By, err
 	case journal.HoldClosed:
 		d, err := decode[journal.Closed](data)
-		return d.HoldID + " " + string(d.Why), err
+		return d.HoldID + " " + string(d.Why) + because(d.Reason), err
 	case journal.RunRecovered:
 		d, err := decode[journal.Recovered](data)
 		return "by " + d.Worker + "; unfinished calls: " + strings.Join(d.Unfinished, ", "), err

@@ -42,6 +42,7 @@ func TestDescribe(t *testing.T) {
 		{journal.HoldOpened, journal.Opened{Hold: holds.Hold{ID: "h_1", Intent: "Run t?"}}, "hold.opened h_1 Run t?"},
 		{journal.HoldDecided, journal.HoldDecision{By: "ann", Items: []journal.DecidedItem{{ID: "call_1", Decision: holds.Decision{Action: holds.Reject}}}}, "hold.decided call_1 reject by ann"},
 		{journal.HoldClosed, journal.Closed{HoldID: "h_1", Why: holds.Expired}, "hold.closed h_1 expired"},
+		{journal.HoldClosed, journal.Closed{HoldID: "h_1", Why: holds.Cancelled, Reason: "incident 7"}, "hold.closed h_1 cancelled: incident 7"},
 		{journal.RunRecovered, journal.Recovered{Worker: "w", Unfinished: []string{"call_1"}}, "run.recovered by w; unfinished calls: call_1"},
 		{journal.RunCompleted, journal.Completed{Output: json.RawMessage(`{"answer":1}`)}, `run.completed {"answer":1}`},
 		{journal.RunFailed, journal.Failed{Error: journal.Fault{Code: "timeout", Message: "too long"}}, "run.failed too long (timeout)"},

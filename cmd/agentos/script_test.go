@@ -241,7 +241,7 @@ func TestEveryCommandShowsAnExampleThatRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := []string{"run", "validate", "schema", "runs", "holds"}
+	mine := []string{"run", "validate", "schema", "runs", "holds", "agents", "tools", "orders"}
 	walk(commands(), func(c *cobra.Command) {
 		path := strings.Fields(c.CommandPath())[1:]
 		if len(path) == 0 || !slices.Contains(mine, path[0]) {

@@ -51,6 +51,8 @@ func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
 	f.StringVar(&s.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "where runs are kept: file:PATH, memory:, redis://... (AGENTOS_STORE)")
 	f.IntVar(&s.concurrency, "concurrency", number(env, "AGENTOS_CONCURRENCY", 64), "runs worked on at once (AGENTOS_CONCURRENCY)")
 	f.IntVar(&s.partitions, "partitions", number(env, "AGENTOS_PARTITIONS", 1), "Redis hash slots to spread runs over; cannot be changed later (AGENTOS_PARTITIONS)")
+	f.IntVar(&s.maxQueued, "max-queued", number(env, "AGENTOS_MAX_QUEUED", 10000), "runs that may wait for a worker before more are refused with 429; 0 sets no bound (AGENTOS_MAX_QUEUED)")
+	f.DurationVar(&s.lease, "lease", duration(env, "AGENTOS_LEASE", defaultLease), "how long a run stays with a worker that gives no sign of life (AGENTOS_LEASE)")
 	f.DurationVar(&s.retention, "retention", duration(env, "AGENTOS_RETENTION", 30*24*time.Hour), "how long finished runs are kept; 0 keeps them for ever (AGENTOS_RETENTION)")
 	f.DurationVar(&s.grace, "shutdown-grace", duration(env, "AGENTOS_SHUTDOWN_GRACE", 20*time.Second), "how long runs may go on after a stop signal (AGENTOS_SHUTDOWN_GRACE)")
 	f.StringVar(&s.logFormat, "log", env.or("AGENTOS_LOG", "text"), "log format: text or json (AGENTOS_LOG)")
@@ -83,6 +85,14 @@ func duration(env lookup, name string, fallback time.Duration) time.Duration {
 	return d
 }
 
+// Bounds of the lease: a shorter one is lost to any pause of a machine, a longer
+// one leaves the runs of a dead worker alone for too long.
+const (
+	minLease     = time.Second
+	maxLease     = 10 * time.Minute
+	defaultLease = 15 * time.Second
+)
+
 // check reports settings that cannot work.
 func (s settings) check() error {
 	switch {
@@ -90,6 +100,10 @@ func (s settings) check() error {
 		return problem.New(problem.InvalidSettings, "concurrency must be a number of at least 1")
 	case s.partitions < 1:
 		return problem.New(problem.InvalidSettings, "partitions must be a number of at least 1")
+	case s.maxQueued < 0:
+		return problem.New(problem.InvalidSettings, "max-queued must be a number of at least 0")
+	case s.lease < minLease || s.lease > maxLease:
+		return problem.New(problem.InvalidSettings, `the lease must be a duration from %s to %s such as "15s"`, minLease, maxLease)
 	case s.retention < 0:
 		return problem.New(problem.InvalidSettings, `retention must be a duration such as "720h", or 0`)
 	case s.grace < 0:

@@ -41,6 +41,8 @@ type settings struct {
 	store       string
 	concurrency int
 	partitions  int
+	maxQueued   int
+	lease       time.Duration
 	retention   time.Duration
 	grace       time.Duration
 	logFormat   string
@@ -106,6 +108,9 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 	if err := p.connect(ctx, env, agents); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
+	if h.lease == 0 {
+		h.lease = s.lease
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -113,7 +118,7 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 	p.engine, err = runtime.New(ctx, runtime.Config{
 		Store: p.store, Gateway: p.gateway, Agents: p.agents, Clock: clock.System{}, IDs: ids.Random{}, Log: p.log,
 		Redact: p.secrets.Redact, Env: environment, Worker: host + "/" + strconv.Itoa(os.Getpid()),
-		Concurrency: s.concurrency, Lease: h.lease,
+		Concurrency: s.concurrency, MaxQueued: s.maxQueued, Lease: h.lease,
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.close(ctx))

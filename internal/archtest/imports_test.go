@@ -49,6 +49,8 @@ var table = []struct {
 	// The engine.
 	{"runtime", "capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema runtime/journal runtime/mcp runtime/store"},
 
+	{"runtime/fsck", "holds internal/clock internal/rawjson runtime/journal runtime/store"},
+
 	// The API: its words, the client, and the server that has the engine behind it.
 	{"api", "internal/problem"},
 	{"api/client", "api internal/problem internal/rawjson"},

@@ -45,7 +45,7 @@ const (
 	HoldDecided Code = "hold_decided"
 	// HoldExpired: Nobody decided in time. Of a run: its rule says on_expire: fail.
 	HoldExpired Code = "hold_expired"
-	// HoldCancelled: The hold was cancelled with its run.
+	// HoldCancelled: The hold was cancelled with its run, or by an operator; its reason says so.
 	HoldCancelled Code = "hold_cancelled"
 	// HoldStale: The decision was made on another revision of the hold; look at it again.
 	HoldStale Code = "hold_stale"
@@ -55,6 +55,8 @@ const (
 	MisdirectedHost Code = "misdirected_host"
 	// Unauthorized: The gateway route needs the token of a run that is being worked on.
 	Unauthorized Code = "unauthorized"
+	// QueueFull: As many runs are waiting as the server allows; Retry-After says when to try again.
+	QueueFull Code = "queue_full"
 	// StoreUnavailable: The store did not answer; the same request may be repeated.
 	StoreUnavailable Code = "store_unavailable"
 )

@@ -203,6 +203,8 @@ type HoldDecision struct {
 type Closed struct {
 	HoldID string       `json:"hold_id"`
 	Why    holds.Status `json:"why"`
+	// Reason is why an operator cancelled the hold.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Recovered is the data of run.recovered.

@@ -24,6 +24,7 @@ type script struct{ source, sha string }
 type scripts struct {
 	open, create, peek, claim, renew, commit, decide, cancel *script
 	run, runs, journal, hold, holds, put, order              *script
+	fsckPage, fsckRun                                        *script
 }
 
 func loadScripts() (scripts, error) {
@@ -55,6 +56,8 @@ func loadScripts() (scripts, error) {
 	load(&s.holds, "list", "holds")
 	load(&s.put, "put")
 	load(&s.order, "order")
+	load(&s.fsckPage, "fsck", "fsck_page")
+	load(&s.fsckRun, "advance", "fsck", "fsck_index", "fsck_keys", "fsck_run")
 	return s, fault
 }
 
