@@ -59,13 +59,23 @@ func (b *backing) close() error {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// open opens the store. trips counts its round trips where the driver does.
-func (b *backing) open(ctx context.Context) (*counted, error) {
+// url is what agentos serve --store takes.
+func (b *backing) url() string {
 	if b.server == nil {
-		s, err := file.Open(ctx, file.Config{Path: b.path, Clock: clock.System{}, Retention: retention})
+		return "file:" + b.path
+	}
+	return "redis://" + b.server.addr
+}
+
+// open opens the store.
+func (b *backing) open(ctx context.Context) (*counted, error) { return openStore(ctx, b.url()) }
+
+func openStore(ctx context.Context, url string) (*counted, error) {
+	if path, ok := strings.CutPrefix(url, "file:"); ok {
+		s, err := file.Open(ctx, file.Config{Path: path, Clock: clock.System{}, Retention: retention})
 		return &counted{Store: s}, err
 	}
-	s, err := redis.Open(ctx, redis.Config{URL: "redis://" + b.server.addr, Retention: retention, Log: slog.New(slog.DiscardHandler)})
+	s, err := redis.Open(ctx, redis.Config{URL: url, Retention: retention, Log: slog.New(slog.DiscardHandler)})
 	return &counted{Store: s, driver: s}, err
 }
 

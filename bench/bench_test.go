@@ -3,26 +3,36 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"agentos/bench/floor"
+	"agentos/bench/scenario"
 	"agentos/internal/rawjson"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == toolCommand {
-		if err := serveTool(os.Stdin, os.Stdout); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	if child, err := childCommand(ctx, os.Args[1:], os.Stdin, os.Stdout); child {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
+	stop()
 	goleak.VerifyTestMain(m)
 }
 
@@ -40,7 +50,7 @@ func newBench(tb testing.TB) *bench {
 		}
 	})
 	s := settings{rounds: 1, runs: 5, length: 100 * time.Millisecond, parked: 300, fsync: "everysec"}
-	return &bench{settings: s, dir: dir, agent: a, out: &report{}, talk: &talker{call: asks(freeTool), answer: says("Done.")}}
+	return &bench{settings: s, dir: dir, agent: a, out: &report{}, errs: io.Discard, talk: newTalker()}
 }
 
 // What a run asks of the store does not depend on the machine, so it is held here:
@@ -67,25 +77,12 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// The conversation is the one of docs/performance.md, and real text: it does not
-// shrink to nothing.
-func TestConversation(t *testing.T) {
-	t.Parallel()
-	if n := len(words(1, systemChars)); n != systemChars {
-		t.Errorf("%d characters, want %d", n, systemChars)
-	}
-	first, again := words(1, 500), words(1, 500)
-	if first != again || first == words(2, 500) {
-		t.Error("the words must follow from the seed")
-	}
-}
-
 // maxHeldBytes bounds what one held run takes in Redis with a conversation of 4 KB.
 const maxHeldBytes = 8 << 10
 
-// A held run is small, and nothing of it stays in the process.
+// A held run is small, and nothing of it stays in the process. The test is not
+// parallel: it counts goroutines.
 func TestHeldRuns(t *testing.T) {
-	t.Parallel()
 	b := newBench(t)
 	if err := b.held(t.Context()); err != nil {
 		t.Fatal(err)
@@ -96,10 +93,10 @@ func TestHeldRuns(t *testing.T) {
 	for _, row := range b.out.Held {
 		t.Logf("%s: %d bytes, %.2f keys; %d goroutines before, %d with %d held runs", row.Store, row.Bytes, row.Keys,
 			row.GoroutinesBefore, row.GoroutinesAfter, b.parked)
-		if row.Bytes < userChars || row.Bytes > maxHeldBytes || row.Keys > 3 {
+		if row.Bytes < scenario.UserChars || row.Bytes > maxHeldBytes || row.Keys > 3 {
 			t.Errorf("%s: a held run takes %d bytes and %.2f keys, want at most %d and 3", row.Store, row.Bytes, row.Keys, maxHeldBytes)
 		}
-		// Other tests have goroutines too; a goroutine for each run would be seen.
+		// What ends by itself may still be there; a goroutine for each run would be seen.
 		if row.GoroutinesAfter > row.GoroutinesBefore+b.parked/2 {
 			t.Errorf("%s: %d held runs took the process from %d to %d goroutines", row.Store, b.parked, row.GoroutinesBefore, row.GoroutinesAfter)
 		}
@@ -125,33 +122,125 @@ func TestTurnsWriteTheSame(t *testing.T) {
 	}
 }
 
-// Every number of the report is filled in.
+// Every system is measured at both levels, and every number of the report is filled
+// in. Over HTTP the servers are real processes.
 func TestSpeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if err := errors.Join(b.tool(t.Context()), b.speed(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.out.Speed) != 6 || b.out.Tool.P50 == 0 {
-		t.Fatalf("%d rows, tool %+v", len(b.out.Speed), b.out.Tool)
+	if b.out.Tool.P50 == 0 {
+		t.Errorf("tool %+v", b.out.Tool)
 	}
-	for _, row := range b.out.Speed {
-		if row.P50 <= 0 || row.P99 < row.P50 || row.Rate <= 0 || row.CPU <= 0 || (row.ServerCPU > 0) != (row.System != fileStore) || row.Low > row.Rate || row.High < row.Rate {
-			t.Errorf("row %+v", row)
+	for _, level := range []string{inProcess, overHTTP} {
+		for _, capability := range []string{lookup, approve} {
+			for _, system := range []string{floor.Min, floor.Full, redisStore, fileStore} {
+				row := b.out.find(system, level, capability)
+				if row.P50 <= 0 || row.P99 < row.P50 || row.Rate <= 0 || row.Low > row.Rate || row.High < row.Rate || row.P50Low > row.P50 || row.P50High < row.P50 || row.Durability == "" {
+					t.Errorf("%s of %s %s: row %+v", capability, system, level, row)
+				}
+				// A child of the floor can be done before the system has counted anything.
+				if level == inProcess && (row.CPU <= 0 || (row.ServerCPU > 0) != (system != fileStore)) {
+					t.Errorf("%s of %s %s: processor time %+v", capability, system, level, row)
+				}
+			}
 		}
 	}
+	if len(b.out.Speed) != 16 {
+		t.Errorf("%d rows, want 16", len(b.out.Speed))
+	}
+	b.written(t)
+}
+
+// written looks at what the report of a measurement is written as.
+func (b *bench) written(t *testing.T) {
+	t.Helper()
+	b.out.Targets = judge(b.out)
 	var text, raw bytes.Buffer
 	if err := errors.Join(b.out.writeTable(&text), b.out.writeJSON(&raw)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"approve, redis", "lookup, floor-full", "the MCP call alone"} {
+	for _, want := range []string{"approve, over HTTP", "agentos, redis", "floor-full", "the MCP call alone", "fsync before each answer", "not judged: "} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, text.String())
 		}
 	}
 	var back report
-	if err := rawjson.Decode(raw.Bytes(), &back); err != nil || len(back.Speed) != 6 {
+	if err := rawjson.Decode(raw.Bytes(), &back); err != nil || len(back.Speed) != len(b.out.Speed) {
 		t.Errorf("the JSON has %d rows: %v", len(back.Speed), err)
+	}
+	path := filepath.Join(t.TempDir(), "speed.svg")
+	if err := draw(b.out, path); err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := xml.Unmarshal(svg, new(struct{})); err != nil || !bytes.Contains(svg, []byte("agentos, file")) {
+		t.Errorf("the picture: %v\n%s", err, svg)
+	}
+}
+
+// A decision is followed by its call, and the tool's own clock tells when.
+func TestReactions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if err := b.react(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.out.React; r.Decisions < 1 || r.P50 <= 0 || r.P99 < r.P50 {
+		t.Errorf("reaction %+v", r)
+	}
+}
+
+// A killed process loses its run to the other one, and not before its lease has
+// ended: the last renewal is at most a third of it old.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	back, err := newBacking(t.Context(), redisStore, t.TempDir(), "everysec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lease = 3 * time.Second
+	took, err := takeOver(t.Context(), back, lease)
+	if err := errors.Join(err, back.close()); err != nil {
+		t.Fatal(err)
+	}
+	// The bound is generous: other tests run beside this one.
+	if took < lease/2 || took > 3*lease {
+		t.Errorf("the run was taken over after %s; its lease is %s", took, lease)
+	}
+}
+
+// The product starts on an empty store and on one with held runs.
+func TestStarts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	binary, err := b.binary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := newBacking(t.Context(), redisStore, b.dir, "everysec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	took, err := firstRun(t.Context(), binary, back)
+	if err := errors.Join(err, back.close()); err != nil || took <= 0 {
+		t.Errorf("the first run took %s: %v", took, err)
+	}
+}
+
+// A child that cannot start says why.
+func TestChildFails(t *testing.T) {
+	t.Parallel()
+	cmd, err := self(serveCommand, "-store", "redis://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = startChild(t.Context(), cmd); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("the child failed with: %v", err)
 	}
 }
 
@@ -171,22 +260,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
 		}
 	}
-	s, err := parse([]string{"-json", "-for", "2s"}, io.Discard)
-	if want := (settings{rounds: 3, runs: 300, length: 2 * time.Second, parked: 10000, fsync: "everysec", asJSON: true}); err != nil || s != want {
+	s, err := parse([]string{"-json", "-for", "2s", "-peers", "-svg", "x.svg"}, io.Discard)
+	if want := (settings{rounds: 3, runs: 300, length: 2 * time.Second, parked: 10000, fsync: "everysec", peers: true, svg: "x.svg", asJSON: true}); err != nil || s != want {
 		t.Errorf("settings %+v, %v; want %+v", s, err, want)
-	}
-}
-
-func TestSpread(t *testing.T) {
-	t.Parallel()
-	took := make([]int64, 100)
-	for i := range took {
-		took[i] = int64(100 - i)
-	}
-	if got := spread(took); got != (latency{P50: 51, P99: 100}) {
-		t.Errorf("spread %+v", got)
-	}
-	if got := median([]int64{9, 1, 5}); got != 5 {
-		t.Errorf("median %d", got)
 	}
 }

@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"agentos/api"
 	"agentos/api/client"
-	"agentos/internal/clock"
 )
 
-// coldProcesses is how many fresh processes are started.
-const coldProcesses = 7
+// startProcesses is how many fresh processes are started for one figure.
+const startProcesses = 7
 
 // coldManifest is an agent with the bundled MCP server; the mock model answers.
 const coldManifest = `name: bench
@@ -34,58 +31,87 @@ capabilities:
     loop: {model: main}
 `
 
-// cold builds the product and starts it a few times on an empty directory.
-func (b *bench) cold(ctx context.Context) error {
-	dir, err := os.MkdirTemp(b.dir, "cold-")
+// starts measures how long agentos serve takes to its first completed run, with an
+// empty store and with one that is full of held runs.
+func (b *bench) starts(ctx context.Context) error {
+	binary, err := b.binary(ctx)
 	if err != nil {
 		return err
 	}
-	binary := filepath.Join(dir, "agentos")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "agentos/cmd/agentos").CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	var took []int64
-	for range coldProcesses {
-		d, err := firstRun(ctx, binary, dir)
+	for _, name := range []string{fileStore, redisStore} {
+		row := start{Store: name, Processes: startProcesses, Held: b.parked}
+		back, err := newBacking(ctx, name, b.dir, b.fsync)
 		if err != nil {
 			return err
 		}
-		took = append(took, d.Microseconds())
+		err = func() (err error) {
+			// The file does not exist yet: making it is part of a cold start.
+			if row.Empty, err = b.firstRuns(ctx, binary, name, nil); err != nil {
+				return err
+			}
+			err = b.with(ctx, back, func(p *process) error {
+				_, err := park(ctx, p, b.parked, 0)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			row.Full, err = b.firstRuns(ctx, binary, name, back)
+			return err
+		}()
+		if err := errors.Join(err, back.close()); err != nil {
+			return err
+		}
+		b.out.Starts = append(b.out.Starts, row)
 	}
-	b.out.Cold = coldStart{Processes: coldProcesses, First: median(took)}
 	return nil
 }
 
+// firstRuns is the median of some processes, in microseconds. Without a backing
+// each has a new one.
+func (b *bench) firstRuns(ctx context.Context, binary, name string, back *backing) (int64, error) {
+	var took []int64
+	for range startProcesses {
+		on, err := back, error(nil)
+		if back == nil {
+			if on, err = newBacking(ctx, name, b.dir, b.fsync); err != nil {
+				return 0, err
+			}
+		}
+		d, err := firstRun(ctx, binary, on)
+		if back == nil {
+			err = errors.Join(err, on.close())
+		}
+		if err != nil {
+			return 0, err
+		}
+		took = append(took, d.Microseconds())
+	}
+	return median(took), nil
+}
+
 // firstRun times one process from its start to the answer to its first run.
-func firstRun(ctx context.Context, binary, parent string) (took time.Duration, err error) {
-	dir, err := os.MkdirTemp(parent, "process-")
-	if err != nil {
+func firstRun(ctx context.Context, binary string, back *backing) (took time.Duration, err error) {
+	if err := os.WriteFile(filepath.Join(back.dir, "agentos.yaml"), []byte(coldManifest), 0o600); err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "agentos.yaml"), []byte(coldManifest), 0o600); err != nil {
-		return 0, err
-	}
-	port, err := freePort(ctx)
-	if err != nil {
-		return 0, err
-	}
-	addr := "127.0.0.1:" + port
-	c, err := client.New(client.Config{URL: "http://" + addr, HTTP: &http.Client{Transport: &http.Transport{}}})
-	if err != nil {
-		return 0, err
-	}
-	cmd := exec.CommandContext(ctx, binary, "serve", "--addr", addr)
-	cmd.Dir = dir
+	cmd := exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--store", back.url())
+	cmd.Dir = back.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	began := now()
-	if err := cmd.Start(); err != nil {
+	p, err := startChild(ctx, cmd)
+	if err != nil {
 		return 0, err
 	}
-	defer func() {
-		err = errors.Join(err, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
-	}()
-	r, err := completed(ctx, c)
+	defer func() { err = errors.Join(err, p.stop()) }()
+	c, err := newClient(p.url)
+	if err != nil {
+		return 0, err
+	}
+	r, err := c.CreateRun(ctx, client.CreateRun{
+		Env: environment, Agent: "bench", Capability: "support", Wait: 10 * time.Second,
+		Body: api.CreateRun{Input: []byte(`{"message":"Look up order A-1001."}`)},
+	})
 	took = now().Sub(began)
 	if err == nil && r.Status != api.RunCompleted {
 		err = fmt.Errorf("the first run is %s: %+v", r.Status, r.Error)
@@ -93,23 +119,7 @@ func firstRun(ctx context.Context, binary, parent string) (took time.Duration, e
 	return took, err
 }
 
-// completed asks for a run until the server listens.
-func completed(ctx context.Context, c *client.Client) (api.Run, error) {
-	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
-	defer stop()
-	for {
-		r, err := c.CreateRun(ctx, client.CreateRun{
-			Env: environment, Agent: "bench", Capability: "support", Wait: 10 * time.Second,
-			Body: api.CreateRun{Input: []byte(`{"message":"Look up order A-1001."}`)},
-		})
-		var refused *url.Error
-		if !errors.As(err, &refused) || !errors.Is(err, syscall.ECONNREFUSED) {
-			return r, err
-		}
-		select {
-		case <-ctx.Done():
-			return r, ctx.Err()
-		case <-clock.System{}.After(time.Millisecond):
-		}
-	}
+// newClient is the product's own client, on connections that it does not keep.
+func newClient(url string) (*client.Client, error) {
+	return client.New(client.Config{URL: url, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 }

@@ -39,11 +39,11 @@ func (b *bench) countTrips(ctx context.Context, back *backing) (rows []trips, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	mine, err := newProcess(ctx, s, b.agent, nil, false)
+	mine, err := newProcess(ctx, processConfig{store: s, agent: b.agent, alone: true})
 	if err != nil {
 		return nil, err
 	}
-	other, err := newProcess(ctx, s, b.agent, nil, false)
+	other, err := newProcess(ctx, processConfig{store: s, agent: b.agent, alone: true})
 	if err != nil {
 		return nil, errors.Join(err, mine.close(ctx))
 	}
@@ -51,8 +51,8 @@ func (b *bench) countTrips(ctx context.Context, back *backing) (rows []trips, er
 		name string
 		do   func(context.Context) error
 	}{
-		{lookup, mine.lookup},
-		{approve, mine.approve},
+		{lookup, func(ctx context.Context) error { return mine.run(ctx, lookup) }},
+		{approve, func(ctx context.Context) error { return mine.run(ctx, approve) }},
 		{elsewhere, func(ctx context.Context) error {
 			v, err := mine.start(ctx, approve, store.Held)
 			if err != nil {
@@ -149,7 +149,7 @@ func (b *bench) held(ctx context.Context) error {
 // which has to read the run, as after a restart.
 func (b *bench) decideNone(ctx context.Context, row *heldCost) error {
 	return b.on(ctx, row.Store, func(_ *backing, p *process) error {
-		other, err := newProcess(ctx, p.store, b.agent, nil, false)
+		other, err := newProcess(ctx, processConfig{store: p.store, agent: b.agent, alone: true})
 		if err != nil {
 			return err
 		}

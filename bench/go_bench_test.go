@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"agentos/bench/scenario"
 	"agentos/holds"
 	"agentos/holds/policy"
 	"agentos/internal/ids"
@@ -26,20 +27,20 @@ func entriesOf(tb testing.TB, n int) []journal.Entry {
 		out = append(out, journal.Entry{Seq: int64(len(out) + 1), At: time.Unix(1, 0), Type: t, Data: e.Data})
 	}
 	add(journal.RunCreated, journal.Created{
-		Agent: "bench", Capability: lookup, Input: input(), Requester: "bench", System: words(1, systemChars), Prompt: words(2, userChars),
+		Agent: "bench", Capability: lookup, Input: input(), Requester: "bench", System: scenario.System(), Prompt: scenario.User(),
 	})
 	args := json.RawMessage(`{"order_id":"A-1002"}`)
 	for turn := 1; turn <= n; turn++ {
 		id := fmt.Sprintf("call_%d", turn)
-		message := fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"id":"p%d","type":"function","function":{"name":%q,"arguments":"{\"order_id\":\"A-1002\"}"}}]}`, turn, freeTool)
+		message := fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[{"id":"p%d","type":"function","function":{"name":%q,"arguments":"{\"order_id\":\"A-1002\"}"}}]}`, turn, scenario.FreeTool)
 		add(journal.ModelAnswered, journal.Answered{
 			Turn: turn, Message: json.RawMessage(message), FinishReason: "tool_calls", Asked: "m/m", Model: "m/m", Attempts: 1,
 			Calls: []journal.Asked{{
-				ID: id, ProviderID: fmt.Sprintf("p%d", turn), Name: freeTool, Server: "orders", Tool: freeTool, Arguments: args,
+				ID: id, ProviderID: fmt.Sprintf("p%d", turn), Name: scenario.FreeTool, Server: "orders", Tool: scenario.FreeTool, Arguments: args,
 				Verdict: policy.Verdict{Effect: policy.Allow},
 			}},
 		})
-		add(journal.CallStarted, journal.Started{Call: id, Server: "orders", Tool: freeTool, Arguments: args, Effect: "read"})
+		add(journal.CallStarted, journal.Started{Call: id, Server: "orders", Tool: scenario.FreeTool, Arguments: args, Effect: "read"})
 		add(journal.CallFinished, journal.Finished{Call: id, Outcome: journal.Success, Text: `{"status":"processing"}`})
 	}
 	return out
@@ -120,7 +121,7 @@ func BenchmarkCommit(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			data := json.RawMessage(`{"text":"` + words(3, 1<<10) + `"}`)
+			data := json.RawMessage(`{"text":"` + scenario.Words(3, 1<<10) + `"}`)
 			b.ReportAllocs()
 			for b.Loop() {
 				_, err := s.Commit(b.Context(), created.Lease, store.Tx{
@@ -143,8 +144,10 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkRun(b *testing.B) {
 	m := newBench(b)
 	for _, name := range []string{redisStore, fileStore} {
-		b.Run(lookup+"/"+name, func(b *testing.B) { m.benchmark(b, name, func(p *process) error { return p.lookup(b.Context()) }) })
-		b.Run(approve+"/"+name, func(b *testing.B) { m.benchmark(b, name, func(p *process) error { return p.approve(b.Context()) }) })
+		b.Run(lookup+"/"+name, func(b *testing.B) { m.benchmark(b, name, func(p *process) error { return p.run(b.Context(), lookup) }) })
+		b.Run(approve+"/"+name, func(b *testing.B) {
+			m.benchmark(b, name, func(p *process) error { return p.run(b.Context(), approve) })
+		})
 	}
 }
 

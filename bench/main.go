@@ -1,12 +1,15 @@
 // Command bench measures what a run costs: how long the two-turn run and the
 // approve round trip take, how many fit into a second, what they ask of the store,
-// and what a held run leaves behind. It drives the engine through its Go API on
-// both stores, with a model that answers at once and a tool that does nothing, so
-// what is left is ours. docs/performance.md says how to read the figures.
+// and what a held run leaves behind. It does so in process and over HTTP, on both
+// stores, with a model that answers at once and a tool that does nothing, so what is
+// left is ours; and side by side with programs that write the same by hand
+// (bench/floor) and, if asked, with other frameworks (bench/peers).
+// docs/performance.md says how to read the figures.
 //
-//	go run ./bench [-json] [-rounds 3] [-runs 300] [-for 3s] [-parked 10000] [-appendfsync everysec]
+//	go run ./bench [-peers] [-json] [-svg file] [-rounds 3] [-runs 300] [-for 3s] [-parked 10000] [-appendfsync everysec]
 //
-// It starts its own redis-server and keeps every file in a temporary directory.
+// It starts its own redis-server and keeps every file in a temporary directory; the
+// peers' packages are kept in the user's cache.
 package main
 
 import (
@@ -28,19 +31,17 @@ type settings struct {
 	length time.Duration
 	parked int
 	fsync  string
+	peers  bool
+	svg    string
 	asJSON bool
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == toolCommand {
-		if err := serveTool(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	child, err := childCommand(ctx, os.Args[1:], os.Stdin, os.Stdout)
+	if !child {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -64,10 +65,14 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return err
 	}
+	write := r.writeTable
 	if s.asJSON {
-		return r.writeJSON(out)
+		write = r.writeJSON
 	}
-	return r.writeTable(out)
+	if err := write(out); err != nil || s.svg == "" {
+		return err
+	}
+	return draw(r, s.svg)
 }
 
 func parse(args []string, errs io.Writer) (settings, error) {
@@ -79,6 +84,8 @@ func parse(args []string, errs io.Writer) (settings, error) {
 	f.DurationVar(&s.length, "for", 3*time.Second, "length of one throughput measurement, 64 runs in flight")
 	f.IntVar(&s.parked, "parked", 10000, "held runs to leave in the store")
 	f.StringVar(&s.fsync, "appendfsync", "everysec", "how Redis writes its append-only file to disk: everysec or always")
+	f.BoolVar(&s.peers, "peers", false, "measure other frameworks too; needs Node.js and npm, which fetches them once")
+	f.StringVar(&s.svg, "svg", "", "draw the approve figures into this file")
 	f.BoolVar(&s.asJSON, "json", false, "write JSON instead of tables")
 	f.Usage = func() {
 		fmt.Fprint(errs, usage)
@@ -103,9 +110,11 @@ const usage = `Measure what a run costs, on a private redis-server and on the em
   lookup    start -> model asks for a tool -> the tool runs -> model answers -> completed
   approve   start -> model asks for a gated tool -> held; approve -> the tool runs -> completed
 
-The model answers at once and the tool is a real MCP child process that does
-nothing. floor-full is a plain Go program that does the same writes to Redis and
-nothing else. The whole takes some two minutes and wants a quiet machine: the
-report tells the load average.
+Each is measured in process and over HTTP. The model answers at once and the tool is a
+real MCP child process that does nothing. floor-min and floor-full are plain Go programs
+that write to Redis by hand what such a run needs, and nothing else; ratios are to
+floor-full. The whole takes some five minutes, with -peers some fifteen, and wants a
+quiet machine: with a load average of more than 1.5 for each CPU at the start, targets
+are not judged.
 
 `

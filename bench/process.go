@@ -57,34 +57,49 @@ func openAgent(ctx context.Context, dir string) (*runtime.Agent, error) {
 
 // process is an engine with its store, as one process of the product has them.
 type process struct {
-	engine *runtime.Engine
-	store  *counted
-	input  []byte
-	stop   context.CancelFunc
-	worked chan error
+	engine  *runtime.Engine
+	gateway *gateway.Gateway
+	store   *counted
+	input   []byte
+	stop    context.CancelFunc
+	worked  chan error
 }
 
-// newProcess starts an engine on a store. A worker claims runs beside it, as in
-// the server, where works says so; without one every round trip is a run's.
-func newProcess(ctx context.Context, s *counted, a *runtime.Agent, talk *talker, works bool) (*process, error) {
+// processConfig is what a process is made of.
+type processConfig struct {
+	store *counted
+	agent *runtime.Agent
+	talk  *talker // may be nil
+	// alone leaves out the worker that claims runs beside the engine: every round
+	// trip is a run's then.
+	alone bool
+	// concurrency is how many runs are worked on at once; unless given more than
+	// are in flight, so that none of them waits for a slot.
+	concurrency int
+	lease       time.Duration // 0 is the engine's own
+}
+
+// newProcess starts an engine on a store.
+func newProcess(ctx context.Context, c processConfig) (*process, error) {
 	redact := secrets.New(nil).Redact
-	g, err := gateway.New(gateway.Config{Providers: providers(talk), Clock: clock.System{}, Rand: rand.Int64N, Redact: redact})
+	g, err := gateway.New(gateway.Config{Providers: providers(c.talk), Clock: clock.System{}, Rand: rand.Int64N, Redact: redact})
 	if err != nil {
 		return nil, err
 	}
+	if c.concurrency == 0 {
+		c.concurrency = 4 * inFlight
+	}
 	life, stop := context.WithCancel(ctx)
-	p := &process{store: s, input: input(), stop: stop, worked: make(chan error, 1)}
+	p := &process{gateway: g, store: c.store, input: input(), stop: stop, worked: make(chan error, 1)}
 	p.engine, err = runtime.New(life, runtime.Config{
-		Store: s, Gateway: g, Agents: []*runtime.Agent{a}, Clock: clock.System{}, IDs: ids.Random{}, Log: slog.New(slog.DiscardHandler),
-		Redact: redact, Env: environment, Worker: "bench",
-		// More than are in flight: none of them waits for a slot.
-		Concurrency: 4 * inFlight,
+		Store: c.store, Gateway: g, Agents: []*runtime.Agent{c.agent}, Clock: clock.System{}, IDs: ids.Random{}, Log: slog.New(slog.DiscardHandler),
+		Redact: redact, Env: environment, Worker: "bench", Concurrency: c.concurrency, Lease: c.lease,
 	})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	if !works {
+	if c.alone {
 		p.worked <- nil
 		return p, nil
 	}
@@ -128,14 +143,13 @@ func (p *process) decide(ctx context.Context, holdID string) error {
 	return err
 }
 
-// lookup is the two-turn run.
-func (p *process) lookup(ctx context.Context) error {
-	_, err := p.start(ctx, lookup, store.Completed)
-	return err
-}
-
-// approve is the round trip through a person who decides at once.
-func (p *process) approve(ctx context.Context) error {
+// run makes one whole run: the two turns of lookup, or the round trip of approve
+// through a person who decides at once.
+func (p *process) run(ctx context.Context, capability string) error {
+	if capability == lookup {
+		_, err := p.start(ctx, lookup, store.Completed)
+		return err
+	}
 	v, err := p.start(ctx, approve, store.Held)
 	if err != nil {
 		return err

@@ -6,10 +6,11 @@ import (
 	"io"
 	"os"
 	goruntime "runtime"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"agentos/bench/floor"
 )
 
 // report is everything measured. Durations are in microseconds.
@@ -24,12 +25,15 @@ type report struct {
 	Runs        int       `json:"runs"`
 	Parked      int       `json:"parked"`
 
-	Speed []speed     `json:"speed"`
-	Tool  latency     `json:"tool_call"`
-	Trips []trips     `json:"round_trips"`
-	Held  []heldCost  `json:"held_runs"`
-	Turns []turnBytes `json:"bytes_per_turn"`
-	Cold  coldStart   `json:"cold_start"`
+	Speed    []speed     `json:"speed"`
+	Tool     latency     `json:"tool_call"`
+	Trips    []trips     `json:"round_trips"`
+	React    reaction    `json:"decision_to_tool"`
+	Held     []heldCost  `json:"held_runs"`
+	Turns    []turnBytes `json:"bytes_per_turn"`
+	Starts   []start     `json:"starts"`
+	Takeover takeover    `json:"takeover"`
+	Targets  judgement   `json:"targets"`
 }
 
 // latency is what one closed loop saw.
@@ -38,17 +42,24 @@ type latency struct {
 	P99 int64 `json:"p99_us"`
 }
 
-// speed is one scenario on one system: the medians of the rounds.
+// speed is one capability on one system at one level: the medians of the rounds,
+// and their extremes.
 type speed struct {
-	System   string `json:"system"`
-	Scenario string `json:"scenario"`
+	System     string `json:"system"`
+	Title      string `json:"title"`
+	Level      string `json:"level"`
+	Durability string `json:"durability"`
+	Scenario   string `json:"scenario"`
 	latency
+	P50Low  int64 `json:"p50_us_low"`
+	P50High int64 `json:"p50_us_high"`
 	// Rate is runs per second with 64 in flight; Low and High the extremes.
 	Rate int64 `json:"runs_per_s"`
 	Low  int64 `json:"runs_per_s_low"`
 	High int64 `json:"runs_per_s_high"`
-	// CPU is the processor time one run took in this process, and ServerCPU in
-	// redis-server, with 64 in flight. Outside load changes them least.
+	// CPU is the processor time one run took in the process that is measured, and
+	// ServerCPU in redis-server, with 64 in flight. Outside load changes them least.
+	// Peers in process know only their own.
 	CPU       int64 `json:"cpu_us"`
 	ServerCPU int64 `json:"server_cpu_us,omitempty"`
 }
@@ -93,11 +104,30 @@ type turnBytes struct {
 	Written int64 `json:"written"`
 }
 
-// coldStart is from the start of agentos serve, with an embedded store that does
-// not exist yet, to the answer to the first run over HTTP: the median.
-type coldStart struct {
-	Processes int   `json:"processes"`
-	First     int64 `json:"first_completed_us"`
+// start is from the start of agentos serve to the answer to its first run over HTTP:
+// the median of some processes, on an empty store and on one with Held held runs.
+type start struct {
+	Store     string `json:"store"`
+	Processes int    `json:"processes"`
+	Held      int    `json:"held"`
+	Empty     int64  `json:"empty_us"`
+	Full      int64  `json:"full_us"`
+}
+
+// reaction is from a decision to the beginning of the tool's call, with 64 runs in
+// flight over HTTP on Redis.
+type reaction struct {
+	Decisions int `json:"decisions"`
+	latency
+}
+
+// takeover is from the kill of a process to the moment at which another one has its
+// run, which is leased for Lease.
+type takeover struct {
+	Kills   int   `json:"kills"`
+	Lease   int64 `json:"lease_us"`
+	Median  int64 `json:"median_us"`
+	Longest int64 `json:"longest_us"`
 }
 
 func newReport(s settings, now time.Time) *report {
@@ -124,11 +154,24 @@ func (r *report) writeJSON(w io.Writer) error {
 
 func (r *report) writeTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "%s, %d CPUs, load %s before and %s after; Redis appendfsync %s, file synchronous=FULL\n",
-		r.Go, r.CPUs, r.LoadBefore, r.LoadAfter, r.AppendFsync)
-	fmt.Fprintf(t, "latency: medians of %d rounds of %d runs; throughput: %d in flight, median (low-high)\n\n", r.Rounds, r.Runs, inFlight)
-	r.speedTable(t)
-	fmt.Fprintf(t, "\nthe MCP call alone: p50 %s, p99 %s (inside every run once)\n", ms(r.Tool.P50), ms(r.Tool.P99))
+	fmt.Fprintf(t, "%s, %d CPUs, load %s before and %s after; Redis appendfsync %s\n", r.Go, r.CPUs, r.LoadBefore, r.LoadAfter, r.AppendFsync)
+	fmt.Fprintf(t, "latency: %d runs, one at a time; throughput: %d in flight; medians of %d rounds (low-high)\n", r.Runs, inFlight, r.Rounds)
+	for _, level := range []string{inProcess, overHTTP} {
+		for _, capability := range []string{lookup, approve} {
+			r.speedTable(t, level, capability)
+		}
+	}
+	fmt.Fprintf(t, "\nthe MCP call alone: p50 %s, p99 %s (inside every run of agentos once)\n", ms(r.Tool.P50), ms(r.Tool.P99))
+	fmt.Fprintf(t, "decision -> call of the tool, over HTTP with %d in flight: p50 %s, p99 %s (%d decisions)\n",
+		inFlight, ms(r.React.P50), ms(r.React.P99), r.React.Decisions)
+	fmt.Fprintf(t, "kill -9 -> another process has the run: lease of %s and %s, at the longest of %d %s\n",
+		ms(r.Takeover.Lease), ms(r.Takeover.Median-r.Takeover.Lease), r.Takeover.Kills, ms(r.Takeover.Longest-r.Takeover.Lease))
+	r.costTables(t)
+	r.targetTable(t)
+	return t.Flush()
+}
+
+func (r *report) costTables(t io.Writer) {
 	fmt.Fprint(t, "\nround trips per run\toperations\trequests\tscripts\tcommands inside and outside scripts\n")
 	for _, x := range r.Trips {
 		fmt.Fprintf(t, "%s, %s\t%d\t%d\t%d\t%d\n", x.Store, x.Scenario, x.Operations, x.Requests, x.Scripts, x.Commands)
@@ -143,16 +186,43 @@ func (r *report) writeTable(w io.Writer) error {
 	for _, x := range r.Turns {
 		fmt.Fprintf(t, "%s, turn %d\t%d\t%d\n", x.Store, x.Turn, x.Journal, x.Written)
 	}
-	fmt.Fprintf(t, "\ncold start to the first completed run over HTTP: %s (median of %d)\n", ms(r.Cold.First), r.Cold.Processes)
-	return t.Flush()
+	fmt.Fprint(t, "\nagentos serve to its first completed run\tempty store\twith held runs\tratio\n")
+	for _, x := range r.Starts {
+		fmt.Fprintf(t, "%s (median of %d)\t%s\t%s (%d)\t%.2f\n", x.Store, x.Processes, ms(x.Empty), ms(x.Full), x.Held, ratio(x.Full, x.Empty))
+	}
 }
 
-func (r *report) speedTable(w io.Writer) {
-	fmt.Fprint(w, "scenario\tp50 ms\tp99 ms\t÷ floor\truns/s\t÷ floor\tCPU ms per run: here\tin Redis\n")
+// speedTable has the rows of one level and capability. Ratios are to floor-full in
+// process at both levels: the floor has no HTTP.
+func (r *report) speedTable(w io.Writer, level, capability string) {
+	fmt.Fprintf(w, "\n%s, %s\tp50 ms\tp99 ms\t÷ floor-full\truns/s\t÷ floor-full\tCPU ms per run\tin Redis\tdurability\n", capability, level)
+	base := r.find(floor.Full, inProcess, capability)
 	for _, x := range r.Speed {
-		i := slices.IndexFunc(r.Speed, func(y speed) bool { return y.System == floorFull && y.Scenario == x.Scenario })
-		fmt.Fprintf(w, "%s, %s\t%s\t%s\t%.2f\t%d (%d-%d)\t%.2f\t%s\t%s\n", x.Scenario, x.System, ms(x.P50), ms(x.P99),
-			ratio(x.P50, r.Speed[i].P50), x.Rate, x.Low, x.High, ratio(x.Rate, r.Speed[i].Rate), ms(x.CPU), ms(x.ServerCPU))
+		if x.Level != level || x.Scenario != capability {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s (%s-%s)\t%s\t%.1f\t%d (%d-%d)\t%.2f\t%s\t%s\t%s\n", x.Title, ms(x.P50), ms(x.P50Low), ms(x.P50High), ms(x.P99),
+			ratio(x.P50, base.P50), x.Rate, x.Low, x.High, ratio(x.Rate, base.Rate), ms(x.CPU), ms(x.ServerCPU), x.Durability)
+	}
+}
+
+// find returns the row of a system, or one of zeros when it was not measured.
+func (r *report) find(system, level, capability string) speed {
+	for _, x := range r.Speed {
+		if x.System == system && x.Level == level && x.Scenario == capability {
+			return x
+		}
+	}
+	return speed{}
+}
+
+func (r *report) targetTable(w io.Writer) {
+	fmt.Fprint(w, "\ntarget\tat\tmeasured\t\n")
+	if r.Targets.Refused != "" {
+		fmt.Fprintf(w, "not judged: %s\n", r.Targets.Refused)
+	}
+	for _, x := range r.Targets.Targets {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", x.Name, x.Want, x.Got, x.Verdict)
 	}
 }
 

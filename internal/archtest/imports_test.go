@@ -64,6 +64,11 @@ var table = []struct {
 	{"internal/testenv", ""},
 	{"internal/testenv/toolserver", ""},
 	{"cmd/agentos", everything},
+	{"bench/scenario", "internal/clock internal/rawjson"},
+	{"bench/floor", "bench/scenario internal/ids internal/rawjson"},
+	{"bench/peers", ""},
+	{"bench/plot", ""},
+	{"bench/chaos", everything},
 	{"bench", everything},
 }
 
@@ -170,8 +175,8 @@ var libraries = []struct {
 	{"github.com/labstack/echo", "api/server"},
 	{"github.com/mark3labs/mcp-go", "runtime/mcp examples/orders internal/testenv/toolserver"}, // the last two are MCP servers
 	{"github.com/oklog/ulid", "internal/ids"},
-	{"github.com/prometheus/client_golang", "api/server cmd/agentos"}, // cmd/agentos makes the registry
-	{"github.com/redis/go-redis", "runtime/store/redis bench"},        // bench measures the bare library
+	{"github.com/prometheus/client_golang", "api/server cmd/agentos bench"}, // they make the registry
+	{"github.com/redis/go-redis", "runtime/store/redis bench bench/floor"},  // bench measures the bare library
 	{"github.com/santhosh-tekuri/jsonschema", "internal/schema"},
 	{"github.com/spf13/cobra", "cmd/agentos"},
 	{"golang.org/x/sys", "runtime/mcp/wire"},
