@@ -204,7 +204,7 @@ func TestTakeOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	const lease = 3 * time.Second
-	took, err := takeOver(t.Context(), back, lease)
+	took, err := takeOver(t.Context(), back, lease, 0)
 	if err := errors.Join(err, back.close()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"agentos/api"
 	"agentos/api/client"
+	"agentos/internal/clock"
 	"agentos/runtime/journal"
 )
 
@@ -24,12 +25,12 @@ const (
 // waits for the process that is left.
 func (b *bench) takeover(ctx context.Context) error {
 	var took []int64
-	for range takeovers {
+	for i := range takeovers {
 		back, err := newBacking(ctx, redisStore, b.dir, b.fsync)
 		if err != nil {
 			return err
 		}
-		d, err := takeOver(ctx, back, takeoverLease)
+		d, err := takeOver(ctx, back, takeoverLease, time.Duration(i)*time.Second/takeovers)
 		if err := errors.Join(err, back.close()); err != nil {
 			return err
 		}
@@ -40,8 +41,9 @@ func (b *bench) takeover(ctx context.Context) error {
 }
 
 // takeOver starts two servers, kills the one that works on a run, and returns how
-// long after that the other has it.
-func takeOver(ctx context.Context, back *backing, lease time.Duration) (took time.Duration, err error) {
+// long after that the other has it. later puts the kill off: a worker looks for
+// runs once in a second, and the kills should not all come at the same time of it.
+func takeOver(ctx context.Context, back *backing, lease, later time.Duration) (took time.Duration, err error) {
 	var pair []*child
 	defer func() {
 		for _, c := range pair {
@@ -75,6 +77,11 @@ func takeOver(ctx context.Context, back *backing, lease time.Duration) (took tim
 	seq, err := until(ctx, owner, r.RunID, 0, journal.CallStarted)
 	if err != nil {
 		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-clock.System{}.After(later):
 	}
 	began := now()
 	err = pair[0].kill()

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -41,7 +42,7 @@ func (s *Server) ready(ctx context.Context, _ nothing) (reply, error) {
 	health, err := s.cfg.Store.Health(ctx)
 	if err != nil {
 		s.cfg.Log.WarnContext(ctx, "the store is not reachable", slog.Any("error", err))
-		out.Warnings = append(out.Warnings, "The store cannot be reached; the server's log says why.")
+		out.Warnings = append(out.Warnings, storeWarning(err))
 	}
 	out.Store = api.StoreReady{Reachable: err == nil, Driver: health.Driver, Durable: health.Durable}
 	out.Warnings = append(out.Warnings, health.Warnings...)
@@ -62,6 +63,16 @@ func (s *Server) ready(ctx context.Context, _ nothing) (reply, error) {
 		return reply{status: http.StatusServiceUnavailable, body: out}, nil
 	}
 	return reply{body: out}, nil
+}
+
+// storeWarning says why the store cannot be used, where the driver has words for
+// it that tell nothing about the machine.
+func storeWarning(err error) string {
+	known := interface{ Reason() string }(nil)
+	if errors.As(err, &known) && known.Reason() != "" {
+		return "The store cannot be used: " + known.Reason() + "."
+	}
+	return "The store cannot be reached; the server's log says why."
 }
 
 func (s *Server) listAgents(context.Context, nothing) (reply, error) {

@@ -69,8 +69,9 @@ func (c Chart) draw(b *strings.Builder, y int) {
 	}
 	for d := low; d <= high; d++ {
 		x := at(math.Pow10(d))
-		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1[1]f" y1="%[2]d" y2="%[3]d"/><text class="quiet" x="%.1[1]f" y="%[4]d" text-anchor="middle">%[5]s</text>`+"\n",
-			x, y+heading-8, y+heading+len(c.Bars)*row, y+heading-12, strconv.FormatFloat(math.Pow10(d), 'f', -1, 64))
+		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`, x, x, y+heading-8, y+heading+len(c.Bars)*row)
+		fmt.Fprintf(b, `<text class="quiet" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
+			x, y+heading-12, strconv.FormatFloat(math.Pow10(d), 'f', -1, 64))
 	}
 	for i, one := range c.Bars {
 		top := y + heading + i*row

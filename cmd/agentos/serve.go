@@ -51,6 +51,7 @@ func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
 	f.StringVar(&s.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "where runs are kept: file:PATH, memory:, redis://... (AGENTOS_STORE)")
 	f.IntVar(&s.concurrency, "concurrency", number(env, "AGENTOS_CONCURRENCY", 64), "runs worked on at once (AGENTOS_CONCURRENCY)")
 	f.IntVar(&s.partitions, "partitions", number(env, "AGENTOS_PARTITIONS", 1), "Redis hash slots to spread runs over; cannot be changed later (AGENTOS_PARTITIONS)")
+	f.IntVar(&s.waitReplicas, "wait-replicas", number(env, "AGENTOS_WAIT_REPLICAS", 0), "Redis replicas that must have a write before it counts, so that a failover loses none; not with a cluster (AGENTOS_WAIT_REPLICAS)")
 	f.IntVar(&s.maxQueued, "max-queued", number(env, "AGENTOS_MAX_QUEUED", 10000), "runs that may wait for a worker before more are refused with 429; 0 sets no bound (AGENTOS_MAX_QUEUED)")
 	f.DurationVar(&s.lease, "lease", duration(env, "AGENTOS_LEASE", defaultLease), "how long a run stays with a worker that gives no sign of life (AGENTOS_LEASE)")
 	f.DurationVar(&s.retention, "retention", duration(env, "AGENTOS_RETENTION", 30*24*time.Hour), "how long finished runs are kept; 0 keeps them for ever (AGENTOS_RETENTION)")
@@ -100,6 +101,8 @@ func (s settings) check() error {
 		return problem.New(problem.InvalidSettings, "concurrency must be a number of at least 1")
 	case s.partitions < 1:
 		return problem.New(problem.InvalidSettings, "partitions must be a number of at least 1")
+	case s.waitReplicas < 0:
+		return problem.New(problem.InvalidSettings, "wait-replicas must be a number of at least 0")
 	case s.maxQueued < 0:
 		return problem.New(problem.InvalidSettings, "max-queued must be a number of at least 0")
 	case s.lease < minLease || s.lease > maxLease:

@@ -37,16 +37,17 @@ const environment = "default"
 
 // settings are what flags and environment variables choose. Flags win.
 type settings struct {
-	addr        string
-	store       string
-	concurrency int
-	partitions  int
-	maxQueued   int
-	lease       time.Duration
-	retention   time.Duration
-	grace       time.Duration
-	logFormat   string
-	logLevel    string
+	addr         string
+	store        string
+	concurrency  int
+	partitions   int
+	waitReplicas int
+	maxQueued    int
+	lease        time.Duration
+	retention    time.Duration
+	grace        time.Duration
+	logFormat    string
+	logLevel     string
 }
 
 // parts are the pieces of a running engine. close releases them in order.
@@ -309,7 +310,7 @@ func openStore(ctx context.Context, s settings, log *slog.Logger, c clock.Clock)
 	case "memory":
 		return file.Open(ctx, file.Config{Clock: c, Retention: s.retention})
 	case "redis", "rediss", "redis+sentinel", "redis+cluster":
-		return redis.Open(ctx, redis.Config{URL: s.store, Partitions: s.partitions, Retention: s.retention, Log: log})
+		return redis.Open(ctx, redis.Config{URL: s.store, Partitions: s.partitions, WaitReplicas: s.waitReplicas, Retention: s.retention, Log: log})
 	}
 	return nil, problem.New(problem.InvalidSettings,
 		"store %q; use file:PATH, memory:, redis://…, rediss://…, redis+sentinel://… or redis+cluster://…", s.store)

@@ -14,13 +14,13 @@ const slots = 16384
 
 // StartRedisCluster starts a Redis Cluster of n masters on loopback that share
 // the slots, and returns its nodes once all of them serve. It needs Redis 7.
-func StartRedisCluster(tb testing.TB, n int) []*Redis {
+func StartRedisCluster(tb testing.TB, n int, config ...string) []*Redis {
 	tb.Helper()
 	nodes := make([]*Redis, n)
 	buses := make([]string, n)
 	for i := range nodes {
 		buses[i] = strconv.Itoa(freePort(tb))
-		nodes[i] = StartRedis(tb, "cluster-enabled yes", "cluster-port "+buses[i], "cluster-node-timeout 5000")
+		nodes[i] = StartRedis(tb, append([]string{"cluster-enabled yes", "cluster-port " + buses[i], "cluster-node-timeout 5000"}, config...)...)
 		first, last := i*slots/n, (i+1)*slots/n-1
 		nodes[i].must("+OK", "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
 		// Nodes of one epoch would first have to agree on who goes on with it.

@@ -21,12 +21,15 @@ type Proxy struct {
 	conns map[net.Conn]bool
 	// cut is how many answers to lose yet; every says that each every-th is lost,
 	// and seen counts them; delay is how long each answer waits, down whether
-	// connections are refused. All are guarded by mu.
-	cut   int
-	every int
-	seen  int
-	delay time.Duration
-	down  bool
+	// connections are refused, spoil what becomes of the next spoiled answers. All
+	// are guarded by mu.
+	cut     int
+	every   int
+	seen    int
+	delay   time.Duration
+	down    bool
+	spoil   func(answer []byte) []byte
+	spoiled int
 	// lost is closed when the last answer to be cut was cut.
 	lost chan struct{}
 	over chan struct{}
@@ -65,6 +68,14 @@ func (p *Proxy) CutEvery(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.every = n
+}
+
+// Spoil has f make something else of the next n answers. The connection is closed
+// after each: what f leaves of an answer is all that comes.
+func (p *Proxy) Spoil(n int, f func(answer []byte) []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spoil, p.spoiled = f, n
 }
 
 // Delay has every answer wait for d from now on.
@@ -168,6 +179,10 @@ func (p *Proxy) answers(client, server net.Conn) {
 		if cut {
 			return
 		}
+		if f := p.bad(); f != nil {
+			_, _ = client.Write(f(buf[:n]))
+			return
+		}
 		select {
 		case <-time.After(delay):
 		case <-p.over:
@@ -177,6 +192,17 @@ func (p *Proxy) answers(client, server net.Conn) {
 			return
 		}
 	}
+}
+
+// bad returns what spoils an answer that has come, or nil.
+func (p *Proxy) bad() func([]byte) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spoiled == 0 {
+		return nil
+	}
+	p.spoiled--
+	return p.spoil
 }
 
 // next says what happens to an answer that has come.

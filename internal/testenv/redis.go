@@ -1,7 +1,7 @@
-// Package testenv gives tests the real things they talk to: a private
-// redis-server, and a TCP proxy that loses what it is told to lose. Everything
-// is on loopback, in a directory of the test, and gone with it. Only tests
-// import it.
+// Package testenv gives tests the real things they talk to: private servers of
+// Redis, alone, with replicas and Sentinels, or as a cluster, and a TCP proxy that
+// loses what it is told to lose. Everything is on loopback, in a directory of the
+// test, and gone with it. Only tests import it.
 package testenv
 
 import (
@@ -15,8 +15,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,12 +34,14 @@ type Redis struct {
 	// Dir is where the server keeps its files.
 	Dir string
 
-	t    testing.TB
-	args []string
-	proc *process
+	t testing.TB
+	// program is redis-server or redis-sentinel; args are lines of its config.
+	program string
+	args    []string
+	proc    *process
 }
 
-// process is one running redis-server.
+// process is one running server.
 type process struct {
 	cmd    *exec.Cmd
 	output bytes.Buffer
@@ -51,14 +55,20 @@ type process struct {
 // not tested.
 func StartRedis(tb testing.TB, config ...string) *Redis {
 	tb.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		tb.Fatal("testenv: redis-server is not installed; apt-get install redis-server")
+	return startProgram(tb, "redis-server", append([]string{"appendonly no", `save ""`, "enable-debug-command local"}, config...))
+}
+
+// startProgram starts a program of Redis's on a free port.
+func startProgram(tb testing.TB, program string, config []string) *Redis {
+	tb.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		tb.Fatalf("testenv: %s is not installed; apt-get install %s", program, program)
 	}
-	r := &Redis{Dir: tb.TempDir(), t: tb, args: config}
+	r := &Redis{Dir: tb.TempDir(), t: tb, program: program, args: config}
 	// Another process can take a free port before the server has it.
 	for range 5 {
 		r.Addr = "127.0.0.1:" + strconv.Itoa(freePort(tb))
-		err := r.start()
+		err := r.start(ready)
 		if err == nil {
 			tb.Cleanup(func() { r.end(os.Kill) })
 			return r
@@ -67,8 +77,21 @@ func StartRedis(tb testing.TB, config ...string) *Redis {
 			tb.Fatal(err)
 		}
 	}
-	tb.Fatal("testenv: found no free port for redis-server")
+	tb.Fatalf("testenv: found no free port for %s", program)
 	return nil
+}
+
+// StartReplica starts a redis-server that follows master, and returns it once it
+// has all data.
+func StartReplica(tb testing.TB, master *Redis, config ...string) *Redis {
+	tb.Helper()
+	master.must("+OK", "CONFIG", "SET", "repl-diskless-sync-delay", "0")
+	host, port, _ := net.SplitHostPort(master.Addr)
+	r := StartRedis(tb, append([]string{"replicaof " + host + " " + port}, config...)...)
+	r.Await("master_link_status:up", "INFO", "replication")
+	_, port, _ = net.SplitHostPort(r.Addr)
+	master.Await("port="+port+",state=online", "INFO", "replication")
+	return r
 }
 
 // URL is the address as the redis driver takes it.
@@ -92,10 +115,54 @@ func (r *Redis) Restart(config ...string) {
 	r.t.Helper()
 	r.end(os.Kill)
 	r.args = append(r.args, config...)
-	if err := r.start(); err != nil {
+	if err := r.start(ready); err != nil {
 		r.t.Fatal(err)
 	}
 }
+
+// RestartLoading is Restart without waiting for the data: it returns as soon as
+// the server answers, if only that it is loading.
+func (r *Redis) RestartLoading(config ...string) {
+	r.t.Helper()
+	r.end(os.Kill)
+	r.args = append(r.args, config...)
+	if err := r.start(func(string) bool { return true }); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Freeze stops the server as kill -STOP does: connections stay, nothing answers.
+func (r *Redis) Freeze() {
+	r.t.Helper()
+	r.signal(syscall.SIGSTOP)
+}
+
+// Thaw ends Freeze.
+func (r *Redis) Thaw() {
+	r.t.Helper()
+	r.signal(syscall.SIGCONT)
+}
+
+func (r *Redis) signal(s os.Signal) {
+	r.t.Helper()
+	if err := r.proc.cmd.Process.Signal(s); err != nil {
+		r.t.Fatalf("testenv: signal %s: %v", s, err)
+	}
+}
+
+// Await repeats a command until its answer contains part.
+func (r *Redis) Await(part string, args ...string) {
+	r.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !strings.Contains(r.Command(args...), part) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("testenv: redis %v does not say %q after %s:\n%s", args, part, patience, r.Command(args...))
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func ready(answer string) bool { return !strings.HasPrefix(answer, "-LOADING") }
 
 // Command sends one command and returns the answer in Redis's own encoding
 // without its last line end: "+OK", ":1", "$-1". An error answer is returned, not
@@ -109,20 +176,19 @@ func (r *Redis) Command(args ...string) string {
 	return reply
 }
 
-// start runs the server and waits until it answers.
-func (r *Redis) start() error {
+// start runs the server and waits until what it answers to PING is enough.
+func (r *Redis) start(enough func(answer string) bool) error {
 	_, port, _ := net.SplitHostPort(r.Addr)
-	lines := append([]string{"appendonly no", `save ""`}, r.args...)
-	lines = append(lines, "bind 127.0.0.1", "port "+port, "dir "+r.Dir, "daemonize no", "loglevel notice", "logfile \"\"")
+	lines := append(slices.Clone(r.args), "bind 127.0.0.1", "port "+port, "dir "+r.Dir, "daemonize no", "loglevel notice", "logfile \"\"")
 	conf := filepath.Join(r.Dir, "redis.conf")
 	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return err
 	}
-	p := &process{cmd: exec.Command("redis-server", conf), done: make(chan struct{})}
+	p := &process{cmd: exec.Command(r.program, conf), done: make(chan struct{})}
 	p.cmd.Dir = r.Dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("testenv: start redis-server: %w", err)
+		return fmt.Errorf("testenv: start %s: %w", r.program, err)
 	}
 	go func() {
 		_ = p.cmd.Wait()
@@ -132,15 +198,15 @@ func (r *Redis) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		if reply, err := command(ctx, r.Addr, []string{"PING"}); err == nil && !strings.HasPrefix(reply, "-LOADING") {
+		if reply, err := command(ctx, r.Addr, []string{"PING"}); err == nil && enough(reply) {
 			return nil
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("testenv: redis-server ended at once:\n%s", p.output.String())
+			return fmt.Errorf("testenv: %s ended at once:\n%s", r.program, p.output.String())
 		case <-ctx.Done():
 			r.end(os.Kill)
-			return fmt.Errorf("testenv: redis-server did not answer within %s:\n%s", patience, p.output.String())
+			return fmt.Errorf("testenv: %s did not answer within %s:\n%s", r.program, patience, p.output.String())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -151,6 +217,7 @@ func (r *Redis) end(how os.Signal) {
 		return
 	}
 	_ = r.proc.cmd.Process.Signal(how)
+	_ = r.proc.cmd.Process.Signal(syscall.SIGCONT) // one that is frozen gets no SIGTERM
 	select {
 	case <-r.proc.done:
 	case <-time.After(patience):

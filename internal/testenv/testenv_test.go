@@ -1,6 +1,7 @@
 package testenv_test
 
 import (
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -92,5 +93,60 @@ func TestProxy(t *testing.T) {
 	p.Up()
 	if got, err := ask(dial(), "PING"); got != "+PONG\r\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestSentinelsFailOver(t *testing.T) {
+	t.Parallel()
+	master := testenv.StartRedis(t)
+	replica := testenv.StartReplica(t, master)
+	s := testenv.StartSentinels(t, master, 3)
+	s.AwaitMaster(master.Addr)
+	master.Command("SET", "k", "v")
+	replica.Await("v", "GET", "k")
+	master.Kill()
+	s.AwaitMaster(replica.Addr)
+	if got := replica.Command("SET", "l", "w"); got != "+OK" {
+		t.Errorf("the new master: %s", got)
+	}
+	if got := replica.Command("GET", "k"); got != "v" {
+		t.Errorf("k = %q", got)
+	}
+}
+
+func TestFrozenAndSpoiled(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	p := testenv.StartProxy(t, r.Addr)
+	conn, err := net.Dial("tcp", p.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r.Freeze()
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.Spoil(1, func(answer []byte) []byte { return answer[:3] })
+	r.Thaw()
+	if got, err := io.ReadAll(conn); string(got) != "+PO" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestRestartLoading(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t, "appendonly yes", "loading-process-events-interval-bytes 1024")
+	r.Command("DEBUG", "POPULATE", "20000", "k", "1000")
+	r.Command("BGREWRITEAOF")
+	r.Await("aof_rewrite_in_progress:0", "INFO", "persistence")
+	r.RestartLoading("key-load-delay 1000")
+	if got := r.Command("GET", "k:1"); !strings.HasPrefix(got, "-LOADING") {
+		t.Errorf("GET while loading: %.40q", got)
+	}
+	r.Command("CONFIG", "SET", "key-load-delay", "0")
+	r.Restart("key-load-delay 0")
+	if got := r.Command("DBSIZE"); got != ":20000" {
+		t.Errorf("DBSIZE = %s", got)
 	}
 }

@@ -178,6 +178,7 @@ func insist[T any](f func() (T, error)) (T, error) {
 		if !errors.Is(err, store.ErrUnavailable) {
 			return v, err
 		}
+		<-time.After(5 * time.Millisecond)
 	}
 }
 

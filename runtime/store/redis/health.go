@@ -14,12 +14,13 @@ import (
 )
 
 // Health writes to every partition, which finds a full, read-only or unreachable
-// server, and reads from every server how safe the data are.
+// server and missing replicas, and reads from every server how safe the data are.
 func (s *Store) Health(ctx context.Context) (store.Health, error) {
 	h := store.Health{Driver: "redis", Durable: true}
 	for i := range s.cfg.Partitions {
-		k := s.partition(i)
-		if _, err := s.command(ctx, "check health", "hset", k.layout(), "checked", "1"); err != nil {
+		line := []any{"hset", s.partition(i).layout(), "checked", "1"}
+		_, err := s.retry(ctx, "check health", func() (any, error) { return s.roundTrip(ctx, line, s.cfg.WaitReplicas) })
+		if err != nil {
 			return h, err
 		}
 	}

@@ -83,7 +83,7 @@ func baseOptions() *goredis.UniversalOptions {
 		ReadTimeout:           ioTimeout,
 		WriteTimeout:          ioTimeout,
 		PoolTimeout:           poolTimeout,
-		PoolSize:              max(32, 16*goruntime.GOMAXPROCS(0)),
+		PoolSize:              poolSize(),
 		PipelinePoolSize:      -1,
 		DisableIdentity:       true,
 		MaintNotificationsConfig: &maintnotifications.Config{
@@ -91,6 +91,9 @@ func baseOptions() *goredis.UniversalOptions {
 		},
 	}
 }
+
+// poolSize is how many connections a process has to each server.
+func poolSize() int { return max(32, 16*goruntime.GOMAXPROCS(0)) }
 
 func addresses(hosts, kind string) ([]string, error) {
 	port := "6379"
