@@ -23,8 +23,9 @@ import (
 	"time"
 )
 
-// patience is how long a server may take to start or to stop.
-const patience = 20 * time.Second
+// patience is how long a server may take to start or to stop. Sentinels that a busy
+// machine kept waiting for two seconds do nothing for thirty.
+const patience = 50 * time.Second
 
 // Redis is a private redis-server on a free loopback port. Its methods fail the
 // test it was started for, and are not safe for concurrent use.

@@ -175,8 +175,8 @@ func throughHold(ctx context.Context, s *redis.Store) (string, error) {
 func insist[T any](f func() (T, error)) (T, error) {
 	for {
 		v, err := f()
-		if !errors.Is(err, store.ErrUnavailable) {
-			return v, err
+		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) {
+			return v, err // done, or the test is over
 		}
 		<-time.After(5 * time.Millisecond)
 	}

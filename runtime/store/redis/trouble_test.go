@@ -138,8 +138,7 @@ func healthy(t *testing.T, s *redis.Store) {
 
 // A master is killed under load; Sentinels make its replica the master. What was
 // acknowledged with a replica is there, and every run goes on by itself.
-func TestTroubleSentinelFailover(t *testing.T) {
-	t.Parallel()
+func TestTroubleSentinelFailover(t *testing.T) { // alone: Sentinels that get no time do nothing for half a minute (TILT)
 	master := testenv.StartRedis(t)
 	replica := testenv.StartReplica(t, master)
 	sentinels := testenv.StartSentinels(t, master, 3)
@@ -174,8 +173,7 @@ func TestTroubleSentinelFailover(t *testing.T) {
 }
 
 // A failover that the operator asks for: the old master stays, as a replica.
-func TestTroubleSentinelSwitch(t *testing.T) {
-	t.Parallel()
+func TestTroubleSentinelSwitch(t *testing.T) { // alone: Sentinels that get no time do nothing for half a minute (TILT)
 	master := testenv.StartRedis(t)
 	replica := testenv.StartReplica(t, master)
 	sentinels := testenv.StartSentinels(t, master, 3)
