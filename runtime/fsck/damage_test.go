@@ -173,29 +173,26 @@ func journalDamages() []damage {
 			name: "the last entry is missing", want: found(store.JournalIncomplete, held, ""),
 			file: []string{"DELETE FROM entries WHERE id = " + at("{held}", "3")},
 			redis: []string{
-				`return call('LTRIM', base .. 'j:{held}', 0, -2) and 1`,
+				`return call('HDEL', base .. 'r:{held}', '3')`,
 			},
 		},
 		{
 			name: "an entry in the middle is missing", want: found(store.JournalIncomplete, completed, ""),
 			file: []string{"DELETE FROM entries WHERE id = " + at("{completed}", "2")},
 			redis: []string{
-				`return call('LREM', base .. 'j:{completed}', 1, call('LINDEX', base .. 'j:{completed}', 1))`,
+				`return call('HDEL', base .. 'r:{completed}', '2')`,
 			},
 		},
 		{
 			name: "all entries are missing", want: found(store.JournalIncomplete, queued, ""),
 			file: []string{"DELETE FROM entries WHERE id = " + at("{queued}", "1")},
 			redis: []string{
-				`return call('DEL', base .. 'j:{queued}')`,
+				`return call('HDEL', base .. 'r:{queued}', '1')`,
 			},
 		},
 		{
 			name: "the record counts fewer entries", want: found(store.JournalIncomplete, held, ""),
 			file: []string{"UPDATE runs SET seq = seq - 1 WHERE id = '{held}'"},
-			redis: []string{
-				`return change('{held}', 2, '2')`,
-			},
 		},
 		{
 			name: "the record counts none", want: found(store.JournalIncomplete, queued, ""),
@@ -208,14 +205,14 @@ func journalDamages() []damage {
 			name: "an entry is of another type", want: found(store.JournalInvalid, completed, ""),
 			file: []string{"UPDATE entries SET type = 'run.completed' WHERE id = " + at("{completed}", "3")},
 			redis: []string{
-				`local e = call('LINDEX', base .. 'j:{completed}', 2) return call('LSET', base .. 'j:{completed}', 2, (string.gsub(e, ' %S+ ', ' run.completed ', 1))) and 1`,
+				`return edit('{completed}', '3', ' %S+ ', ' run.completed ')`,
 			},
 		},
 		{
 			name: "an entry is no JSON", want: found(store.JournalInvalid, held, ""),
 			file: []string{"UPDATE entries SET data = x'7b' WHERE id = " + at("{held}", "2")},
 			redis: []string{
-				`local e = call('LINDEX', base .. 'j:{held}', 1) return call('LSET', base .. 'j:{held}', 1, string.match(e, '^%S+ %S+ ') .. '{') and 1`,
+				`return edit('{held}', '2', '^(%S+ %S+ ).*$', '%1{')`,
 			},
 		},
 		{
@@ -245,9 +242,9 @@ func journalDamages() []damage {
 		{
 			name: "a message has a call that nobody answered", want: found(store.HistoryInvalid, parked, ""),
 			file: []string{`UPDATE entries SET data = CAST(replace(CAST(data AS TEXT), '"tool_calls":[', '"tool_calls":[{"id":"p0"},') AS BLOB) WHERE id = ` + at("{parked}", "2")},
-			redis: []string{`local e, n = string.gsub(call('LINDEX', base .. 'j:{parked}', 1), '"tool_calls":%[', '"tool_calls":[{"id":"p0"},')
-				call('LSET', base .. 'j:{parked}', 1, e)
-				return n`},
+			redis: []string{
+				`return edit('{parked}', '2', '"tool_calls":%[', '"tool_calls":[{"id":"p0"},')`,
+			},
 		},
 		{
 			name: "a call was started twice", want: found(store.CallRepeated, running, ""),
@@ -256,7 +253,7 @@ func journalDamages() []damage {
 				"UPDATE runs SET seq = seq + 1 WHERE id = '{running}'",
 			},
 			redis: []string{
-				`call('RPUSH', base .. 'j:{running}', call('LINDEX', base .. 'j:{running}', -1)) return change('{running}', 2, '4')`,
+				`call('HSET', base .. 'r:{running}', '4', call('HGET', base .. 'r:{running}', '3')) return change('{running}', 2, '4')`,
 			},
 		},
 	}
@@ -268,42 +265,42 @@ func holdDamages() []damage {
 			name: "the pending hold is missing", want: found(store.HoldMissing, held, holdOf(held)),
 			file: []string{"DELETE FROM holds WHERE id = '{hold}'"},
 			redis: []string{
-				`call('ZREM', base .. 'holds:prod', '{hold}') call('ZREM', base .. 'holds:prod:pending', '{hold}') return call('DEL', base .. 'h:{hold}')`,
+				`call('ZREM', base .. 'holds:prod', '{hold}') call('ZREM', base .. 'holds:prod:pending', '{hold}') return call('HDEL', base .. 'r:{held}', 'h1')`,
 			},
 		},
 		{
 			name: "a closed hold is missing", want: found(store.HoldMissing, completed, holdOf(completed)),
 			file: []string{"DELETE FROM holds WHERE id = '{done}'"},
 			redis: []string{
-				`call('ZREM', base .. 'holds:prod', '{done}') call('ZREM', base .. 'holds:prod:decided', '{done}') return call('DEL', base .. 'h:{done}')`,
+				`call('ZREM', base .. 'holds:prod', '{done}') call('ZREM', base .. 'holds:prod:decided', '{done}') return call('HDEL', base .. 'r:{completed}', 'h1')`,
 			},
 		},
 		{
 			name: "the hold is no JSON", want: found(store.HoldDamaged, held, holdOf(held)),
 			file: []string{"UPDATE holds SET body = x'7b' WHERE id = '{hold}'"},
 			redis: []string{
-				`call('HSET', base .. 'h:{hold}', 'b', '{') return 1`,
+				`return edit('{held}', 'h1', '^(%S+ %S+ %S+ %S+ %S+ ).*$', '%1{')`,
 			},
 		},
 		{
 			name: "the hold is pending in one place only", want: found(store.HoldDamaged, completed, holdOf(completed)),
 			file: []string{"UPDATE holds SET status = 'pending' WHERE id = '{done}'"},
 			redis: []string{
-				`local m = call('HGET', base .. 'h:{done}', 'm') call('HSET', base .. 'h:{done}', 'm', (string.gsub(m, '^%S+', 'pending'))) call('ZREM', base .. 'holds:prod:decided', '{done}') call('ZADD', base .. 'holds:prod:pending', 1, '{done}') return 1`,
+				`edit('{completed}', 'h1', '^%S+', 'pending') call('ZREM', base .. 'holds:prod:decided', '{done}') call('ZADD', base .. 'holds:prod:pending', 1, '{done}') return 1`,
 			},
 		},
 		{
 			name: "the hold shows other arguments", want: found(store.HoldDiffers, held, holdOf(held)),
 			file: []string{"UPDATE holds SET body = CAST(replace(CAST(body AS TEXT), '9007199254740993', '9007199254740992') AS BLOB) WHERE id = '{hold}'"},
 			redis: []string{
-				`local b = call('HGET', base .. 'h:{hold}', 'b') call('HSET', base .. 'h:{hold}', 'b', (string.gsub(b, '9007199254740993', '9007199254740992'))) return 1`,
+				`return edit('{held}', 'h1', '9007199254740993', '9007199254740992')`,
 			},
 		},
 		{
 			name: "a decision is another one", want: found(store.HoldDiffers, completed, holdOf(completed)),
 			file: []string{"UPDATE holds SET body = CAST(replace(CAST(body AS TEXT), 'approve\",\"by', 'reject\",\"by') AS BLOB) WHERE id = '{done}'"},
 			redis: []string{
-				`local b, n = string.gsub(call('HGET', base .. 'h:{done}', 'b'), 'approve","by', 'reject","by') call('HSET', base .. 'h:{done}', 'b', b) return n`,
+				`return edit('{completed}', 'h1', 'approve","by', 'reject","by')`,
 			},
 		},
 		{
@@ -354,9 +351,6 @@ func orphanDamages() []damage {
 			name: "a hold whose id names no run",
 			want: []breach{{code: store.HoldOrphan, hold: "strange"}, {code: store.HoldMissing, run: completed, hold: holdOf(completed)}},
 			file: []string{"UPDATE holds SET id = 'strange' WHERE id = '{done}'"},
-			redis: []string{
-				`call('RENAME', base .. 'h:{done}', base .. 'h:strange') call('ZREM', base .. 'holds:prod', '{done}') return call('ZREM', base .. 'holds:prod:decided', '{done}')`,
-			},
 		},
 	}
 }
@@ -429,23 +423,28 @@ func redisDamages() []damage {
 		{
 			name: "a finished run is kept for ever", want: found(store.ExpiryMissing, completed, ""),
 			redis: []string{`call('ZREM', base .. 'retire', 'prod:completed:1:{completed}')
-				return call('PERSIST', base .. 'r:{completed}') + call('PERSIST', base .. 'j:{completed}') + call('PERSIST', base .. 'h:{done}')`},
+				return call('PERSIST', base .. 'r:{completed}')`},
 		},
 		{
 			name: "a part of a finished run is kept for ever", want: found(store.ExpiryUneven, completed, ""),
-			redis: []string{`return call('PERSIST', base .. 'j:{completed}')`},
+			redis: []string{`return call('HSET', base .. 's:r:{completed}', 'k', '1')`},
 		},
 		{
 			name: "a part of a finished run goes before the rest", want: found(store.ExpiryUneven, completed, ""),
-			redis: []string{`return call('PEXPIRE', base .. 'h:{done}', 1000000)`},
+			redis: []string{`call('HSET', base .. 's:r:{completed}', 'k', '1') return call('PEXPIRE', base .. 's:r:{completed}', 1000000)`},
 		},
 		{
 			name: "the record of an unfinished run expires", want: found(store.ExpiryStray, queued, ""),
 			redis: []string{`return call('PEXPIRE', base .. 'r:{queued}', 1000000)`},
 		},
 		{
-			name: "the hold of an unfinished run expires", want: found(store.ExpiryStray, held, ""),
-			redis: []string{`return call('PEXPIRE', base .. 'h:{hold}', 1000000)`},
+			name:  "the record counts fewer entries and the hold is not opened",
+			want:  []breach{{code: store.StatusDiffers, run: held}, {code: store.HoldStray, run: held, hold: holdOf(held)}},
+			redis: []string{`return change('{held}', 2, '2')`},
+		},
+		{
+			name: "a list has a hold whose id names no run", want: found(store.HoldListStray, "", "strange"),
+			redis: []string{`return call('ZADD', base .. 'holds:prod', 1, 'strange')`},
 		},
 		{
 			name: "state of an unfinished run expires", want: found(store.ExpiryStray, held, ""),
@@ -494,8 +493,6 @@ func redisDamages() []damage {
 				{code: store.DueStray, run: held},
 				{code: store.RunListStray, run: held},
 				{code: store.HoldListStray, run: held, hold: holdOf(held)},
-				{code: store.HoldOrphan, run: held, hold: holdOf(held)},
-				{code: store.JournalOrphan, run: held},
 				{code: store.StateOrphan, run: held},
 			},
 			redis: []string{`return call('DEL', base .. 'r:{held}')`},
@@ -503,10 +500,11 @@ func redisDamages() []damage {
 		{
 			name: "a hold that nothing opened, in Redis", want: found(store.HoldStray, queued, holdOf(queued)),
 			redis: []string{`local id = 'h_' .. string.sub('{queued}', 3) .. '_1'
-				local b = string.gsub(call('HGET', base .. 'h:{hold}', 'b'), string.sub('{held}', 3), string.sub('{queued}', 3))
+				local h = string.gsub(call('HGET', base .. 'r:{held}', 'h1'), string.sub('{held}', 3), string.sub('{queued}', 3))
 				call('ZADD', base .. 'holds:prod', 1, id)
 				call('ZADD', base .. 'holds:prod:pending', 1, id)
-				return call('HSET', base .. 'h:' .. id, 'm', call('HGET', base .. 'h:{hold}', 'm'), 'b', b)`},
+				call('HSET', base .. 'r:{queued}', 'h1', h)
+				return change('{queued}', 7, '1')`},
 		},
 	}
 }
@@ -605,7 +603,7 @@ func TestFileDamage(t *testing.T) {
 }
 
 // scriptHead begins the scripts that damage Redis: change sets field n of what
-// changes in a record.
+// changes in a record, edit replaces once in a field of a run.
 const scriptHead = `local call, base, due = redis.call, KEYS[1], KEYS[1] .. 'due'
 local function change(run, n, to)
 	local fields, i = {}, 0
@@ -615,6 +613,11 @@ local function change(run, n, to)
 	end
 	call('HSET', base .. 'r:' .. run, 'v', table.concat(fields, ' '))
 	return i == 9 and 1 or 0
+end
+local function edit(run, field, from, to)
+	local text, n = string.gsub(call('HGET', base .. 'r:' .. run, field), from, to, 1)
+	call('HSET', base .. 'r:' .. run, field, text)
+	return n
 end
 `
 
@@ -714,7 +717,7 @@ func TestOtherPartitions(t *testing.T) {
 		base := fmt.Sprintf("agentos:{p%d}:", p)
 		r.Command("ZADD", base+"due", "1", gone)
 		r.Command("ZADD", base+"runs:prod", "1", gone)
-		r.Command("SET", base+"h:strange"+strconv.Itoa(p), "x")
+		r.Command("ZADD", base+"holds:prod", "1", "strange"+strconv.Itoa(p))
 		if r.Command("EXISTS", base+"r:"+queued) == ":1" {
 			home = base
 		}
@@ -729,9 +732,9 @@ func TestOtherPartitions(t *testing.T) {
 		{store.DueStray, gone, "", true},
 		{store.RunListStray, gone, "", true},
 		{store.RecordDamaged, queued, "", false},
-		{store.HoldOrphan, "", "strange0", false},
-		{store.HoldOrphan, "", "strange1", false},
-		{store.HoldOrphan, "", "strange2", false},
+		{store.HoldListStray, "", "strange0", true},
+		{store.HoldListStray, "", "strange1", true},
+		{store.HoldListStray, "", "strange2", true},
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("not found: %+v", want)

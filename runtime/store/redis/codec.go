@@ -163,10 +163,27 @@ func encodeHold(args []any, h *holds.Hold) ([]any, error) {
 		h.CreatedAt.UnixMilli(), escape(h.Agent), blob), nil
 }
 
+// hold reads "<status> <revision> <expiry> <creation> <agent> <JSON>". What stands
+// before the JSON is for scripts.
 func hold(id string, v any) (*holds.Hold, error) {
+	_, blob := splitHold(v)
 	var h holds.Hold
-	if err := json.Unmarshal([]byte(word(v)), &h); err != nil || h.ID != id {
+	if err := json.Unmarshal([]byte(blob), &h); err != nil || h.ID != id {
 		return nil, fmt.Errorf("%w: hold %s is unreadable", store.ErrDamaged, id)
 	}
 	return &h, nil
+}
+
+// splitHold returns what scripts know of a hold, and the JSON.
+func splitHold(v any) (meta, blob string) {
+	s := word(v)
+	at := 0
+	for range 5 {
+		i := strings.IndexByte(s[at:], ' ')
+		if i < 0 {
+			return s, ""
+		}
+		at += i + 1
+	}
+	return s[:at-1], s[at:]
 }

@@ -3,7 +3,10 @@ package redis_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -115,23 +118,19 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// A key lost behind the driver's back: the run can be seen and failed, and is
+// A part lost behind the driver's back: the run can be seen and failed, and is
 // never begun anew under its id.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	r := server(t)
 	ctx := t.Context()
-	for _, lose := range []string{"j", "h", "r"} {
+	for lose, field := range map[string]string{"j": "1", "h": "h1", "r": "v"} {
 		t.Run(lose, func(t *testing.T) {
 			var offset time.Duration
 			s := open(t, r.URL(), prefix("lose-"+lose), func(c *redisConfig) { c.Offset = func() time.Duration { return offset } })
 			run, h := hang(t, s)
-			key := "lose-" + lose + ":{p0}:" + lose + ":" + run.ID
-			if lose == "h" {
-				key = "lose-h:{p0}:h:" + h.ID
-			}
-			if got := r.Command("DEL", key); got != ":1" {
-				t.Fatalf("DEL %s: %s", key, got)
+			if got := r.Command("HDEL", "lose-"+lose+":{p0}:r:"+run.ID, field); got != ":1" {
+				t.Fatalf("HDEL %s: %s", field, got)
 			}
 			if _, err := s.Decide(ctx, approval(h, "ann")); !errors.Is(err, store.ErrDamaged) {
 				t.Errorf("decide: %v", err)
@@ -257,9 +256,11 @@ func TestWaitForReplicas(t *testing.T) {
 
 func read(t *testing.T, r *testenv.Redis, run string) (string, error) {
 	t.Helper()
-	n := strings.TrimPrefix(r.Command("LLEN", "agentos:{p0}:j:"+run), ":")
-	_, err := strconv.Atoi(n)
-	return n, err
+	seq := strings.Fields(r.Command("HGET", "agentos:{p0}:r:"+run, "v"))
+	if len(seq) < 2 {
+		return "", fmt.Errorf("no record: %q", seq)
+	}
+	return seq[1], nil
 }
 
 // A cluster of three masters, four partitions: no script leaves its slot, and
@@ -337,5 +338,74 @@ func TestCluster(t *testing.T) {
 	}
 	if len(used) != 4 {
 		t.Errorf("partitions in use: %v", used)
+	}
+}
+
+// The log of Redis is cut off within the writes of one script, as by the death of
+// the machine. Redis keeps what is whole of them, and gives it life at the start
+// after next. Whatever the place of the cut, nothing of a run is there twice or by
+// halves, and it goes on.
+func TestTornLog(t *testing.T) {
+	t.Parallel()
+	for cut := range 24 {
+		t.Run(strconv.Itoa(cut), func(t *testing.T) {
+			t.Parallel()
+			r := testenv.StartRedis(t, "appendonly yes", "appendfsync always")
+			log := filepath.Join(r.Dir, "appendonlydir", "appendonly.aof.1.incr.aof")
+			size := func() int64 {
+				info, err := os.Stat(log)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info.Size()
+			}
+			s := open(t, r.URL())
+			ctx := t.Context()
+			c, err := s.Create(ctx, newRun(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := size()
+			h := newHold(c.Record, c.Entry.At)
+			h.Revision = 3
+			tx := opening(h)
+			tx.Hold = &h
+			tx.Entries = append([]journal.New{entry(journal.ModelAnswered, `{"n":1}`)}, tx.Entries...)
+			if _, err := s.Commit(ctx, c.Lease, tx); err != nil {
+				t.Fatal(err)
+			}
+			r.Kill()
+			after := size()
+			if err := os.Truncate(log, before+(after-before)*int64(cut)/24); err != nil {
+				t.Fatal(err)
+			}
+			r.Restart()
+			healthy(t, s)
+			if _, err := s.Commit(ctx, c.Lease, tx); err != nil {
+				t.Fatalf("repeat: %v", err)
+			}
+			r.Restart()
+			healthy(t, s)
+			d, err := s.Decide(ctx, approval(h, "ann"))
+			if err != nil {
+				t.Fatalf("decide: %v", err)
+			}
+			if _, err := s.Commit(ctx, d.Lease, ending()); err != nil {
+				t.Fatal(err)
+			}
+			r.Restart()
+			healthy(t, s)
+			var got []journal.Type
+			all, err := s.Journal(ctx, c.Record.ID, 0)
+			for _, e := range all {
+				got = append(got, e.Type)
+			}
+			if want := "[run.created model.answered hold.opened hold.decided hold.closed run.completed]"; err != nil || fmt.Sprint(got) != want {
+				t.Errorf("journal %v, %v", got, err)
+			}
+			if v, err := s.Hold(ctx, h.ID); err != nil || v.Hold.Status != holds.Decided {
+				t.Errorf("hold %+v, %v", v.Hold, err)
+			}
+		})
 	}
 }

@@ -98,7 +98,7 @@ func (s *Store) traceKeys(ctx context.Context, names []string, visit func([]stor
 				t.Part = where{partition: p}.String()
 			}
 			out = append(out, t)
-		case "j", "h", "k":
+		case "k":
 			groups[page{partition: p, kind: kind}] = append(groups[page{partition: p, kind: kind}], id)
 		case "s":
 			if run, ok := strings.CutPrefix(id, "r:"); ok {
@@ -207,11 +207,7 @@ func (s *Store) Inspect(ctx context.Context, t store.Trace, repair bool) (store.
 	var in store.Inspection
 	w := parseWhere(t.Part)
 	if t.RunID == "" {
-		reply, err := s.command(ctx, "fsck", "exists", s.partition(w.partition).hold(w.member))
-		if n, ok := reply.(int64); ok && n > 0 {
-			in.Findings = append(in.Findings, store.Found(store.HoldOrphan, "", w.member, "its id names no run"))
-		}
-		return in, err
+		return s.nobodysHold(ctx, w, repair)
 	}
 	home, fix := s.partitionOf(t.RunID), ""
 	if t.Part == "" {
@@ -239,6 +235,22 @@ func (s *Store) Inspect(ctx context.Context, t store.Trace, repair bool) (store.
 				fmt.Sprintf("it is in partition %d and is looked for in partition %d", w.partition, home)))
 		}
 	}
+	return in, nil
+}
+
+// nobodysHold is a member of a list of holds whose id names no run.
+func (s *Store) nobodysHold(ctx context.Context, w where, repair bool) (in store.Inspection, err error) {
+	k := s.partition(w.partition)
+	f := store.Found(store.HoldListStray, "", w.member, "its id names no run")
+	if repair {
+		for _, status := range []string{"", ":pending", ":decided", ":expired", ":cancelled"} {
+			if _, err := s.command(ctx, "fsck", "zrem", k.base+"holds:"+w.env+status, w.member); err != nil {
+				return in, err
+			}
+		}
+		f.Repaired = true
+	}
+	in.Findings = append(in.Findings, f)
 	return in, nil
 }
 
@@ -273,12 +285,13 @@ func readRun(in *store.Inspection, row []any) {
 		parts := list(part)
 		id := text(parts, 0)
 		pending = pending || id == r.HoldID
-		h, err := hold(id, at(parts, 2))
+		h, err := hold(id, at(parts, 1))
+		known, _ := splitHold(at(parts, 1))
 		switch {
 		case err != nil:
 			found(store.HoldDamaged, id, "it cannot be read: %v", err)
-		case text(parts, 1) != meta(*h):
-			found(store.HoldDamaged, id, "it is %q, and %q", text(parts, 1), meta(*h))
+		case known != meta(*h):
+			found(store.HoldDamaged, id, "it is %q, and %q", known, meta(*h))
 		default:
 			in.Holds = append(in.Holds, *h)
 			if h.Status == holds.Pending && id != r.HoldID {

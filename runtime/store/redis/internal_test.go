@@ -221,8 +221,12 @@ func TestScriptsAreShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(text), "\n"); n > 80 {
-			t.Errorf("%s has %d lines, more than 80", f.Name(), n)
+		longest := 80
+		if f.Name() == "prelude.lua" { // a library
+			longest = 110
+		}
+		if n := strings.Count(string(text), "\n"); n > longest {
+			t.Errorf("%s has %d lines, more than %d", f.Name(), n, longest)
 		}
 		for _, word := range []string{"-- KEYS:", "-- ARGV:", "-- Reply:"} {
 			if !parts[f.Name()] && !strings.Contains(string(text), word) {

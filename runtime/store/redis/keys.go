@@ -18,11 +18,24 @@ const maxPartitions = 1024
 // keys makes the keys of one partition. base is "<prefix>:{p<k>}:"; scripts make
 // the keys they alone can know from it. The keys of a run are
 //
-//	r:<run>    hash: f what never changes, v what does, s the summary, o the last operations
-//	j:<run>    list: the journal, each entry "<ms> <type> <data>"
-//	h:<hold>   hash: m is "<status> <revision> <expiry> <creation> <agent>", b the hold as JSON
+//	r:<run>    hash: all of the run, its fields below
 //	s:r:<run>  hash: state of the run
 //	k:<key>    string: the run of an idempotency key
+//
+// and the fields of r:<run>
+//
+//	f      what never changes
+//	v      what does
+//	s      the summary
+//	o      the last operations
+//	<n>    entry n of the journal, "<ms> <type> <data>"
+//	h<n>   hold n, "<status> <revision> <expiry> <creation> <agent> <JSON>"
+//
+// A transition writes all its fields with one command. Redis logs each command of a
+// script by itself and keeps a log that was cut off within a script up to the last
+// whole one, which comes to life at the next restart (7.0): a run in several keys
+// would be torn then, indexes can be made anew. For the same reason v has the last
+// word: entries and holds beyond its counts are not there.
 //
 // and of a partition
 //
@@ -60,8 +73,6 @@ func (s *Store) partitionOf(id string) int {
 }
 
 func (k keys) run(id string) string        { return k.base + "r:" + id }
-func (k keys) journal(id string) string    { return k.base + "j:" + id }
-func (k keys) hold(id string) string       { return k.base + "h:" + id }
 func (k keys) runState(id string) string   { return k.base + "s:r:" + id }
 func (k keys) scope(scope string) string   { return k.base + "s:s:" + scope }
 func (k keys) due() string                 { return k.base + "due" }

@@ -12,7 +12,7 @@ import (
 // Run reads one run. Of a damaged run the view has what is left of it.
 func (s *Store) Run(ctx context.Context, id string) (store.View, error) {
 	k := s.keysOf(id)
-	reply, err := s.read(ctx, "read run", s.scripts.run, []string{k.run(id), k.journal(id)}, k.base, id)
+	reply, err := s.read(ctx, "read run", s.scripts.run, []string{k.run(id)}, k.base, id)
 	if err != nil {
 		return store.View{}, err
 	}
@@ -52,7 +52,7 @@ func view(id string, parts []any) store.View {
 func (s *Store) Journal(ctx context.Context, runID string, after int64) ([]journal.Entry, error) {
 	after = max(after, 0)
 	k := s.keysOf(runID)
-	reply, err := s.read(ctx, "read journal", s.scripts.journal, []string{k.run(runID), k.journal(runID)},
+	reply, err := s.read(ctx, "read journal", s.scripts.journal, []string{k.run(runID)},
 		k.base, runID, strconv.FormatInt(after, 10))
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *Store) Hold(ctx context.Context, id string) (store.HoldView, error) {
 		return store.HoldView{}, fmt.Errorf("hold %q: %w", id, store.ErrNotFound)
 	}
 	k := s.keysOf(run)
-	reply, err := s.read(ctx, "read hold", s.scripts.hold, []string{k.run(run), k.journal(run), k.hold(id)}, k.base, run)
+	reply, err := s.read(ctx, "read hold", s.scripts.hold, []string{k.run(run)}, k.base, run, id)
 	if err != nil {
 		return store.HoldView{}, err
 	}

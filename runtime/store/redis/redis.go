@@ -29,7 +29,7 @@ import (
 
 // format is the version of the layout of keys and values. A store of another
 // format is refused.
-const format = "2"
+const format = "3"
 
 // Config says which Redis and how to use it.
 type Config struct {

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,8 +40,8 @@ func TestSuite(t *testing.T) {
 					},
 					Second: another,
 					Damage: func(runID string) {
-						keys := keysLike(r, name+":*:j:"+runID)
-						if len(keys) != 1 || strings.HasPrefix(r.Command("LPOP", keys[0]), "$-1") {
+						keys := keysLike(r, name+":*:r:"+runID)
+						if len(keys) != 1 || r.Command("HDEL", keys[0], "1") != ":1" {
 							t.Fatalf("run %s has no journal to damage: %q", runID, keys)
 						}
 					},

@@ -343,9 +343,9 @@ func TestSuiteOnCluster(t *testing.T) {
 			Second: another,
 			Damage: func(runID string) {
 				for _, node := range nodes {
-					keys := keysLike(node, name+":*:j:"+runID)
+					keys := keysLike(node, name+":*:r:"+runID)
 					if len(keys) == 1 && strings.HasPrefix(keys[0], name) { // "*0" when there is none
-						node.Command("LPOP", keys[0])
+						node.Command("HDEL", keys[0], "1")
 						return
 					}
 				}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"agentos/holds"
 	"agentos/runtime/journal"
 	"agentos/runtime/store"
 )
@@ -38,7 +37,7 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 		status = store.Running
 	}
 	k := s.keysOf(c.RunID)
-	names := []string{k.run(c.RunID), k.journal(c.RunID), k.due(), k.envs(), k.runIndex(c.Env), k.runsBy(c.Env, status)}
+	names := []string{k.run(c.RunID), k.due(), k.envs(), k.runIndex(c.Env), k.runsBy(c.Env, status)}
 	if c.Key != "" {
 		names = append(names, k.byKey(c.Key))
 	}
@@ -105,7 +104,7 @@ func (s *Store) Commit(ctx context.Context, l store.Lease, tx store.Tx) (store.C
 	if err != nil {
 		return store.Committed{}, err
 	}
-	reply, err := s.write(ctx, "commit", s.scripts.commit, k.of(l.RunID, tx.Hold), encodeEntries(args, tx.Entries)...)
+	reply, err := s.write(ctx, "commit", s.scripts.commit, k.of(l.RunID), encodeEntries(args, tx.Entries)...)
 	if err != nil {
 		return store.Committed{}, err
 	}
@@ -138,7 +137,7 @@ func (s *Store) Decide(ctx context.Context, d store.Decide) (store.Decided, erro
 	if err != nil {
 		return store.Decided{}, err
 	}
-	reply, err := s.write(ctx, "decide", s.scripts.decide, k.of(run, &d.Hold), encodeEntries(args, d.Entries)...)
+	reply, err := s.write(ctx, "decide", s.scripts.decide, k.of(run), encodeEntries(args, d.Entries)...)
 	if err != nil {
 		return store.Decided{}, err
 	}
@@ -165,7 +164,7 @@ func (s *Store) Cancel(ctx context.Context, c store.Cancel) (requested bool, err
 	if args, err = encodeHold(args, c.Hold); err != nil {
 		return false, err
 	}
-	reply, err := s.write(ctx, "cancel", s.scripts.cancel, k.of(c.RunID, c.Hold), encodeEntries(args, c.Entries)...)
+	reply, err := s.write(ctx, "cancel", s.scripts.cancel, k.of(c.RunID), encodeEntries(args, c.Entries)...)
 	if err != nil {
 		return false, err
 	}
@@ -181,14 +180,8 @@ func (s *Store) Cancel(ctx context.Context, c store.Cancel) (requested bool, err
 	return false, refused("cancel", c.RunID, a)
 }
 
-// of returns the keys a transition of the run declares: run, journal, due, hold.
-func (k keys) of(run string, h *holds.Hold) []string {
-	last := k.run(run)
-	if h != nil {
-		last = k.hold(h.ID)
-	}
-	return []string{k.run(run), k.journal(run), k.due(), last}
-}
+// of returns the keys a transition of the run declares: run, due.
+func (k keys) of(run string) []string { return []string{k.run(run), k.due()} }
 
 // refused is the error for the replies that are left.
 func refused(what, run string, a answer) error {

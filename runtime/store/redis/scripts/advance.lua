@@ -1,27 +1,11 @@
 -- Put before commit, decide and cancel. All checks are made before this.
 
--- keep stores the hold ARGV[a..a+6]: id, status, revision, expiry, creation,
--- agent, blob. It returns the number of the hold.
-local function keep(env, a)
-  local id, status = ARGV[a], ARGV[a + 1]
-  local key = BASE .. 'h:' .. id
-  local was, score = redis.call('HGET', key, 'm'), MICROS
-  if was then
-    was, score = string.match(was, '^%S+'), redis.call('ZSCORE', BASE .. 'holds:' .. env, id) or MICROS
-  end
-  redis.call('HSET', key, 'm', table.concat(ARGV, ' ', a + 1, a + 5), 'b', ARGV[a + 6])
-  index('holds', env, id, score, was, status)
-  return tonumber(string.match(id, '_(%d+)$'))
-end
-
 local function holdid(run, n) return 'h_' .. string.gsub(run, '^r_', '') .. '_' .. int(n) end
 
--- each calls f with every key of a run whose holds are numbered up to n.
-local function each(run, n, f)
+-- each calls f with every key of a run.
+local function each(run, f)
   f(BASE .. 'r:' .. run)
-  f(BASE .. 'j:' .. run)
   f(BASE .. 's:r:' .. run)
-  for i = 1, n do f(BASE .. 'h:' .. holdid(run, i)) end
 end
 
 -- retire removes what is left of up to ten runs whose retention is over.
@@ -34,7 +18,7 @@ local function retire()
     for _, list in ipairs({':' .. env, ':' .. env .. ':decided', ':' .. env .. ':expired', ':' .. env .. ':cancelled'}) do
       for i = 1, n do redis.call('ZREM', BASE .. 'holds' .. list, holdid(run, i)) end
     end
-    each(run, n, function(key) redis.call('UNLINK', key) end)
+    each(run, function(key) redis.call('UNLINK', key) end)
     redis.call('ZREM', BASE .. 'retire', m)
   end
 end
@@ -43,24 +27,35 @@ end
 -- by itself: later it may be another run's.
 local function expire(rec, env, key, ms)
   if key ~= '' then redis.call('PEXPIRE', BASE .. 'k:' .. key, ms) end
-  each(rec.run, rec.holds, function(k) redis.call('PEXPIRE', k, ms) end)
+  each(rec.run, function(k) redis.call('PEXPIRE', k, ms) end)
   redis.call('ZADD', BASE .. 'retire', NOW + ms, table.concat({env, rec.status, rec.holds, rec.run}, ':'))
   retire()
 end
 
--- advance writes the record after a transition. t: status, count (entries
--- added), epoch, lease (its end, or 0), due (nil when finished), hold (id or ''),
--- holds (number of the newest), summary ('' keeps), op, retention (ms, '0' keeps
--- for ever).
+-- advance writes a transition. t: status, epoch, lease (its end, or 0), due (nil
+-- when finished), hold (id of the pending one, or ''), summary ('' keeps), op,
+-- retention (ms, '0' keeps for ever), first (the place of the entries in ARGV), and
+-- keep: the place of a hold to be stored, as id, status, revision, expiry, creation,
+-- agent, blob; nil or an empty id for none.
 local function advance(rec, t)
   local env, _, _, _, created, _, key = fixed(rec)
-  local was, first = rec.status, int(rec.seq + 1)
-  if t.count > 0 or t.lease == 0 then rec.idle = '0' end
-  rec.status, rec.seq, rec.epoch = t.status, int(rec.seq + t.count), t.epoch
+  local was, seq, first, count = rec.status, rec.seq, int(rec.seq + 1), #ARGV - t.first + 1
+  local id = t.keep and ARGV[t.keep] or ''
+  if count > 0 or t.lease == 0 then rec.idle = '0' end
+  rec.status, rec.seq, rec.epoch = t.status, int(seq + count), t.epoch
   rec.lease, rec.hold, rec.updated = int(t.lease), t.hold, STAMP
-  if t.holds and t.holds > tonumber(rec.holds) then rec.holds = int(t.holds) end
   if t.summary ~= '' then rec.summary = t.summary end
-  redis.call('HSET', BASE .. 'r:' .. rec.run, 'v', changing(rec), 's', rec.summary, 'o', remember(rec.ops, t.op, first, t.epoch))
+  local ops = remember(rec.ops, t.op, first, t.epoch)
+  if id == '' then
+    store(rec, ops, seq, t.first)
+  else
+    local before, score = hold(rec.run, id), MICROS
+    local n = tonumber(string.match(id, '_(%d+)$'))
+    if n > tonumber(rec.holds) then before, rec.holds = false, int(n) end
+    if before then score = redis.call('ZSCORE', BASE .. 'holds:' .. env, id) or MICROS end
+    store(rec, ops, seq, t.first, field(id), table.concat(ARGV, ' ', t.keep + 1, t.keep + 6))
+    index('holds', env, id, score, before and string.match(before, '^%S+') or nil, ARGV[t.keep + 1])
+  end
   index('runs', env, rec.run, created, was, t.status)
   redis.call('PUBLISH', BASE .. 'w:' .. rec.run, '')
   if t.due then

@@ -3,7 +3,7 @@
 -- KEYS: due.
 -- ARGV: 1 offset, 2 base, 3 most runs wanted, 4 lease in ms.
 -- Reply: rows of {run, was due at, lease end, lapsed (1: its lease ran out),
---   record, journal, hold blob or nil}. The journal is empty when parts of the run are missing;
+--   record, journal, hold or nil}. The journal is empty when parts of the run are missing;
 --   a run without a record is answered as {run} and looked at again in an hour.
 local rows = {}
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', STAMP, 'WITHSCORES', 'LIMIT', 0, ARGV[3])
@@ -15,9 +15,9 @@ for i = 1, #due, 2 do
   elseif finished(rec.status) then
     redis.call('ZREM', KEYS[1], run)
   else
-    local journal, hold, lapsed = redis.call('LRANGE', BASE .. 'j:' .. run, 0, -1), false, rec.lease ~= '0'
-    if rec.status == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec.hold, 'b') end
-    if #journal ~= tonumber(rec.seq) or (rec.status == 'held' and not hold) then journal = {} end
+    local entries, pending, lapsed = journal(rec, 0), false, rec.lease ~= '0'
+    if rec.status == 'held' then pending = hold(run, rec.hold) end
+    if counted(rec) ~= tonumber(rec.seq) or (rec.status == 'held' and not pending) then entries = {} end
     if rec.status == 'queued' then
       local env, _, _, _, created = fixed(rec)
       index('runs', env, run, created, 'queued', 'running')
@@ -26,7 +26,7 @@ for i = 1, #due, 2 do
     rec.epoch, rec.idle, rec.lease = int(rec.epoch + 1), int(rec.idle + 1), int(lease)
     redis.call('HSET', BASE .. 'r:' .. run, 'v', changing(rec))
     redis.call('ZADD', KEYS[1], lease, run)
-    rows[#rows + 1] = {run, due[i + 1], rec.lease, lapsed and 1 or 0, answer(rec), journal, hold}
+    rows[#rows + 1] = {run, due[i + 1], rec.lease, lapsed and 1 or 0, answer(rec), entries, pending}
   end
 end
 return rows

@@ -1,5 +1,5 @@
 -- Appends entries under a lease and moves the run on.
--- KEYS: run, journal, due, hold (the run again when there is none).
+-- KEYS: run, due.
 -- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 epoch, 6 status, 7 lease in ms,
 --   8 due in ms from now, 9 retention in ms, 10 summary or '', 11 orders judged by
 --   or '', 12 hold id or '', 13 hold status, 14 revision, 15 expiry, 16 creation,
@@ -11,26 +11,23 @@
 --   {'damaged'}: entries or the hold are missing, which only lets the run finish.
 local run, status = ARGV[3], ARGV[6]
 local rec = record(run)
-local length = redis.call('LLEN', KEYS[2])
-if not rec then return {length > 0 and 'damaged' or 'lost'} end
+if not rec then return {redis.call('EXISTS', KEYS[1]) == 1 and 'damaged' or 'lost'} end
 local current = rec.epoch == ARGV[5] and rec.lease ~= '0'
 local again, newest = repeated(rec, ARGV[4])
 if again and (current or (newest and ARGV[7] == '0')) then return again end
 if not current then return {'lost'} end
 local pending, id = rec.hold, ARGV[12]
-local there = pending ~= '' and redis.call('EXISTS', BASE .. 'h:' .. pending) == 1
+local there = pending ~= '' and hold(run, pending)
 if there and pending ~= id then return {'hold', pending} end
-if pending == '' and id ~= '' and (status ~= 'held' or redis.call('EXISTS', KEYS[4]) == 1) then return {'hold', ''} end
-local whole = length == tonumber(rec.seq) and (there or pending == '')
+if pending == '' and id ~= '' and (status ~= 'held' or tonumber(string.match(id, '_(%d+)$')) <= tonumber(rec.holds)) then return {'hold', ''} end
+local whole = counted(rec) == tonumber(rec.seq) and (there or pending == '')
 if not whole and not finished(status) then return {'damaged'} end
 if ARGV[11] ~= '' then
   local env = fixed(rec)
   if tonumber(redis.call('HGET', BASE .. 'orders', env .. ' n') or 0) > tonumber(ARGV[11]) then return {'orders'} end
 end
 
-local t = {status = status, epoch = rec.epoch, lease = 0, hold = '', summary = ARGV[10], op = ARGV[4], retention = ARGV[9]}
-t.count = append(run, 19)
-if id ~= '' then t.holds = keep((fixed(rec)), 12) end
+local t = {status = status, epoch = rec.epoch, lease = 0, hold = '', summary = ARGV[10], op = ARGV[4], retention = ARGV[9], first = 19, keep = 12}
 if status == 'running' and ARGV[7] ~= '0' then
   t.lease = NOW + ARGV[7]
   t.due = t.lease

@@ -1,6 +1,6 @@
 -- Creates a run with its first entry, or answers from the run that is there.
--- KEYS: run, journal, due, envs, runs of the env, runs of the env and status, and
---   with an idempotency key its index.
+-- KEYS: run, due, envs, runs of the env, runs of the env and status, and with an
+--   idempotency key its index.
 -- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 request digest, 6 env, 7 agent,
 --   8 capability, 9 session, 10 idempotency key or '', 11 summary, 12 lease in ms
 --   or 0, 13 most queued runs or 0, 14 entry.
@@ -10,8 +10,8 @@
 --   {'conflict', run}: another request; {'full'}: too many are queued;
 --   {'damaged'}: parts of it are missing.
 local run, op, key = ARGV[3], ARGV[4], ARGV[10]
-local before = key ~= '' and redis.call('GET', KEYS[7]) or run
-local rec, first = record(before), redis.call('LINDEX', BASE .. 'j:' .. before, 0)
+local before = key ~= '' and redis.call('GET', KEYS[6]) or run
+local rec, first = record(before), redis.call('HGET', BASE .. 'r:' .. before, '1')
 if rec then
   local again = repeated(rec, op)
   local _, _, _, _, _, request = fixed(rec)
@@ -21,21 +21,20 @@ if rec then
   again[7], again[8], again[9] = before, answer(rec), first
   return again
 end
-if first then return {'damaged'} end
+if redis.call('EXISTS', KEYS[1]) == 1 then return {'damaged'} end
 
 local status, epoch, lease = 'queued', '0', '0'
 if ARGV[12] ~= '0' then
   status, epoch, lease = 'running', '1', int(NOW + ARGV[12])
-elseif ARGV[13] ~= '0' and redis.call('ZCARD', KEYS[6]) >= tonumber(ARGV[13]) then
+elseif ARGV[13] ~= '0' and redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[13]) then
   return {'full'}
 end
-rec = {status = status, seq = '1', epoch = epoch, idle = '0', lease = lease, hold = '', holds = '0', updated = STAMP, cancel = ''}
-redis.call('HSET', KEYS[1], 'v', changing(rec), 's', ARGV[11], 'o', remember('', op, '1', epoch),
-  'f', table.concat({ARGV[6], ARGV[7], ARGV[8], ARGV[9], int(MICROS), ARGV[5], key}, ' '))
-append(run, 14)
-if key ~= '' then redis.call('SET', KEYS[7], run) end
+rec = {run = run, summary = ARGV[11], status = status, seq = '1', epoch = epoch, idle = '0', lease = lease, hold = '', holds = '0', updated = STAMP, cancel = ''}
+if key ~= '' then redis.call('SET', KEYS[6], run) end
+store(rec, remember('', op, '1', epoch), 0, 14, 'f',
+  table.concat({ARGV[6], ARGV[7], ARGV[8], ARGV[9], int(MICROS), ARGV[5], key}, ' '))
 index('runs', ARGV[6], run, int(MICROS), nil, status)
-redis.call('ZADD', KEYS[3], lease ~= '0' and lease or NOW, run)
+redis.call('ZADD', KEYS[2], lease ~= '0' and lease or NOW, run)
 redis.call('PUBLISH', BASE .. 'w:' .. run, '')
 if lease == '0' then wake() end
 return {'ok', '1', STAMP, epoch, lease, ''}

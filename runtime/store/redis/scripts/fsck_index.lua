@@ -9,6 +9,10 @@ if rec then
   env, created, key, done = parts[1], parts[5], parts[7], finished(rec.status)
 end
 
+-- superseded: the key leads to another run, which was made in its place when Redis
+-- had lost this one. It must not come to life.
+local superseded = key and key ~= '' and (redis.call('GET', BASE .. 'k:' .. key) or run) ~= run
+
 local function find(code, hold, what, fix)
   if repair and fix then fix() end
   findings[#findings + 1] = {code, hold, what, repair and fix and 1 or 0}
@@ -62,10 +66,10 @@ local function checkdue()
     return
   end
   local want = rec.lease ~= '0' and rec.lease
-    or rec.hold ~= '' and string.match(redis.call('HGET', BASE .. 'h:' .. rec.hold, 'm') or '', '^%S+ %S+ (%d+)')
+    or rec.hold ~= '' and string.match(hold(run, rec.hold) or '', '^%S+ %S+ (%d+)')
   local function fix() redis.call('ZADD', BASE .. 'due', want or NOW, run) end
   if not due then
-    find('due_missing', '', 'it is ' .. rec.status, fix)
+    find('due_missing', '', 'it is ' .. rec.status, not superseded and fix)
   elseif want and tonumber(want) ~= tonumber(due) then
     find('due_time', rec.hold, 'it is due at ' .. due .. ' and should be at ' .. want, fix)
   end

@@ -21,7 +21,7 @@ end
 -- that, and that no part of another run expires.
 local function checkexpiry()
   local keys, kept, least, most, retire, member = {}, 0, math.huge, -1, BASE .. 'retire', noted(rec)
-  each(run, count, function(k) keys[#keys + 1] = k end)
+  each(run, function(k) keys[#keys + 1] = k end)
   if key ~= '' and redis.call('GET', BASE .. 'k:' .. key) == run then keys[#keys + 1] = BASE .. 'k:' .. key end
   for i = #keys, 1, -1 do
     local ttl = redis.call('PTTL', keys[i])

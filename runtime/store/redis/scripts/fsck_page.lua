@@ -1,8 +1,7 @@
 -- Tells what of a page does not fit the records.
 -- KEYS: any key of the partition.
 -- ARGV: 1 offset, 2 base, 3 what the page has: due, runs, holds or retire for
---   members of that list; j, s or h for the runs and holds of such keys; k for
---   idempotency keys. 4 env and 5 status of the list or '', 6.. the page.
+--   members of that list; s for the runs of such keys; k for idempotency keys. 4 env and 5 status of the list or '', 6.. the page.
 -- Reply: rows of {run or '', number of a hold, env, idempotency key, member of
 --   retire, or the id of a hold that names no run}.
 local kind, env, status, rows = ARGV[3], ARGV[4], ARGV[5], {}
@@ -23,25 +22,18 @@ function look.runs(run)
   local rec = record(run)
   if not right(rec, run, rec and rec.status) then misfit(run) end
 end
-function look.holds(hold)
-  local run, n = owner(hold)
-  if not run then return misfit('', 0, '', hold) end
-  if not right(record(run), run, string.match(redis.call('HGET', BASE .. 'h:' .. hold, 'm') or '', '^%S+')) then misfit(run, n) end
+function look.holds(id)
+  local run, n = owner(id)
+  if not run then return misfit('', 0, '', id) end
+  if not right(record(run), run, string.match(hold(run, id) or '', '^%S+')) then misfit(run, n) end
 end
 function look.retire(member)
   local run = string.match(member, '^.-:.-:%d+:(.*)$')
   local rec = run and record(run)
   if rec and (not finished(rec.status) or noted(rec) ~= member) then misfit(run, 0, '', member) end
 end
-function look.j(run)
+function look.s(run)
   if not record(run) then misfit(run) end
-end
-look.s = look.j
-function look.h(hold)
-  local run, n = owner(hold)
-  if not run then return misfit('', 0, '', hold) end
-  local rec = record(run)
-  if not rec or n > (tonumber(rec.holds) or 0) then misfit(run, n) end
 end
 function look.k(key)
   local run = redis.call('GET', BASE .. 'k:' .. key)

@@ -1,5 +1,6 @@
 -- Reads a hold with its run.
--- KEYS: run, journal, hold.
--- ARGV: 1 offset, 2 base, 3 run.
--- Reply: {hold blob, record, journal, now}; missing parts are nil.
-return {redis.call('HGET', KEYS[3], 'b'), answer(record(ARGV[3])), redis.call('LRANGE', KEYS[2], 0, -1), STAMP}
+-- KEYS: run.
+-- ARGV: 1 offset, 2 base, 3 run, 4 hold.
+-- Reply: {hold, record, journal, now}; missing parts are nil, or '' in the journal.
+local rec = record(ARGV[3])
+return {hold(ARGV[3], ARGV[4]), answer(rec), rec and journal(rec, 0) or {}, STAMP}

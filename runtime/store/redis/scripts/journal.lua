@@ -1,6 +1,8 @@
 -- Reads entries.
--- KEYS: run, journal.
+-- KEYS: run.
 -- ARGV: 1 offset, 2 base, 3 run, 4 entries to leave out at the front.
--- Reply: {entries the record counts or nil, entries there are, entries}.
+-- Reply: {entries the record counts or nil, entries there are, entries}; {} when
+--   there is no such run.
 local rec = record(ARGV[3])
-return {rec and rec.seq or false, redis.call('LLEN', KEYS[2]), redis.call('LRANGE', KEYS[2], ARGV[4], -1)}
+if not rec then return redis.call('EXISTS', KEYS[1]) == 1 and {false, 1} or {} end
+return {rec.seq, counted(rec), journal(rec, tonumber(ARGV[4]))}

@@ -56,10 +56,35 @@ local function remember(ops, op, from, epoch)
   return string.match(string.sub(ops, 1, 640), '^(.*);')
 end
 
--- append stamps the entries ARGV[first..] and adds them to the journal.
-local function append(run, first)
-  for i = first, #ARGV do redis.call('RPUSH', BASE .. 'j:' .. run, STAMP .. ARGV[i]) end
-  return #ARGV - first + 1
+-- counted is how many entries a run has, should any be missing; journal reads those
+-- after a place, '' where one is missing.
+local function counted(rec)
+  return math.min(tonumber(rec.seq), redis.call('HLEN', BASE .. 'r:' .. rec.run) - 4 - rec.holds)
+end
+local function journal(rec, after)
+  local out = {}
+  for first = after + 1, tonumber(rec.seq), 1000 do
+    local names = {}
+    for i = first, math.min(first + 999, tonumber(rec.seq)) do names[#names + 1] = int(i) end
+    for _, e in ipairs(redis.call('HMGET', BASE .. 'r:' .. rec.run, unpack(names))) do out[#out + 1] = e or '' end
+  end
+  return out
+end
+
+-- field is where a run keeps the hold id; hold reads it, or false.
+local function field(id) return 'h' .. (string.match(id, '_(%d+)$') or '') end
+local function hold(run, id) return redis.call('HGET', BASE .. 'r:' .. run, field(id)) end
+
+-- store writes what changes in a run, the entries ARGV[first..], stamped and
+-- numbered after seq, and more fields, in one command: a server that dies while it
+-- writes its log keeps all of this or nothing, whatever it keeps of the indexes.
+local function store(rec, ops, seq, first, ...)
+  local fields = {'v', changing(rec), 's', rec.summary, 'o', ops, ...}
+  for i = first, #ARGV do
+    fields[#fields + 1] = int(seq + i - first + 1)
+    fields[#fields + 1] = STAMP .. ARGV[i]
+  end
+  redis.call('HSET', BASE .. 'r:' .. rec.run, unpack(fields))
 end
 
 -- index moves id to the list of its new status; from is nil for a new id.

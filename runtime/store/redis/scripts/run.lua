@@ -1,10 +1,9 @@
 -- Reads one run without its journal.
--- KEYS: run, journal. The key of the hold is known only here.
+-- KEYS: run.
 -- ARGV: 1 offset, 2 base, 3 run.
--- Reply: {record, entries in the journal, first entry, last entry, hold blob};
---   {} when there is no such run. Missing parts are nil.
-local rec, length = record(ARGV[3]), redis.call('LLEN', KEYS[2])
-if not rec and length == 0 then return {} end
-local hold = false
-if rec and rec.status == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec.hold, 'b') end
-return {answer(rec), length, redis.call('LINDEX', KEYS[2], 0), redis.call('LINDEX', KEYS[2], -1), hold}
+-- Reply: {record, entries in the journal, first entry, last entry, hold}; {} when
+--   there is no such run. Missing parts are nil.
+local rec = record(ARGV[3])
+if not rec then return redis.call('EXISTS', KEYS[1]) == 1 and {{}} or {} end
+local ends = redis.call('HMGET', KEYS[1], '1', rec.seq)
+return {answer(rec), counted(rec), ends[1], ends[2], rec.status == 'held' and hold(rec.run, rec.hold)}

@@ -3,7 +3,7 @@
 -- ARGV: 1 offset, 2 base, 3 score and 4 id of the cursor or '', 5 most rows,
 --   then what to choose or '': 6 agent, 7 capability, 8 session, 9 status.
 -- Reply: {rows of {run, record, entries in the journal, first entry, last entry,
---   hold blob}, score, id},
+--   hold}, score, id},
 --   the place to go on from, or '' and ''. Missing parts are nil.
 local function visit(run)
   local rec = record(run)
@@ -15,8 +15,7 @@ local function visit(run)
   local _, agent, capability, session = fixed(rec)
   if (ARGV[6] ~= '' and ARGV[6] ~= agent) or (ARGV[7] ~= '' and ARGV[7] ~= capability)
     or (ARGV[8] ~= '' and ARGV[8] ~= session) or (ARGV[9] ~= '' and ARGV[9] ~= rec.status) then return nil end
-  local journal, hold = BASE .. 'j:' .. run, false
-  if rec.status == 'held' then hold = redis.call('HGET', BASE .. 'h:' .. rec.hold, 'b') end
-  return {run, answer(rec), redis.call('LLEN', journal), redis.call('LINDEX', journal, 0), redis.call('LINDEX', journal, -1), hold}
+  local ends = redis.call('HMGET', BASE .. 'r:' .. run, '1', rec.seq)
+  return {run, answer(rec), counted(rec), ends[1], ends[2], rec.status == 'held' and hold(run, rec.hold)}
 end
 return walk(KEYS[1], ARGV[3], ARGV[4], tonumber(ARGV[5]), visit)
