@@ -72,8 +72,9 @@ func (b *bench) starts(ctx context.Context) error {
 func (b *bench) firstRuns(ctx context.Context, binary, name string, back *backing) (int64, error) {
 	var took []int64
 	for range startProcesses {
-		on, err := back, error(nil)
+		on := back
 		if back == nil {
+			var err error
 			if on, err = newBacking(ctx, name, b.dir, b.fsync); err != nil {
 				return 0, err
 			}

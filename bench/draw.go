@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"agentos/bench/floor"
 	"agentos/bench/plot"
@@ -32,7 +33,7 @@ func (r *report) charts() []plot.Chart {
 			Label: x.Title, Floor: x.System == floor.Min || x.System == floor.Full, Ours: x.System == redisStore || x.System == fileStore,
 		}
 		if x.Level == overHTTP {
-			b.Value, b.Text = float64(x.Rate), fmt.Sprintf("%d", x.Rate)
+			b.Value, b.Text = float64(x.Rate), strconv.FormatInt(x.Rate, 10)
 			rate.Bars = append(rate.Bars, b)
 			continue
 		}

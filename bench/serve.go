@@ -13,9 +13,8 @@ import (
 	"os/exec"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
 
 	apiserver "agentos/api/server"
 	"agentos/bench/floor"

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -272,7 +271,6 @@ func TestOrdersAtTheSameTime(t *testing.T) {
 	}
 	o, err := r.client.Orders(r.ctx(), "default")
 	if err != nil || o.Version != n || len(o.Off) != n {
-		raw, _ := json.Marshal(o)
-		t.Errorf("%v %s", err, raw)
+		t.Errorf("%v %+v", err, o)
 	}
 }

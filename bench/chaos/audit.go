@@ -95,8 +95,7 @@ func (e *evidence) readRuns(ctx context.Context, c *cluster) error {
 				if r != nil {
 					e.records[id] = r
 				}
-				var damage *damaged
-				if errors.As(err, &damage) {
+				if _, ok := errors.AsType[*damaged](err); ok {
 					e.found = append(e.found, violation{Check: checkJournal, Run: id, Text: err.Error()})
 				} else if err != nil && problem.CodeOf(err) != problem.RunNotFound {
 					errs = append(errs, fmt.Errorf("read run %s: %w", id, err))

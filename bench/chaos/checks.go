@@ -139,14 +139,7 @@ func mayFail(sh shape, e *api.Error) bool {
 	if e == nil {
 		return false
 	}
-	switch e.Code {
-	case problem.MCPUnavailable, problem.RecoveryExhausted:
-		return true
-	case problem.HoldExpired:
-		return sh == expireFail
-	default:
-		return false
-	}
+	return e.Code == problem.MCPUnavailable || e.Code == problem.RecoveryExhausted || e.Code == problem.HoldExpired && sh == expireFail
 }
 
 // executions: a once tool ran no more often than it was started, was started no

@@ -118,7 +118,7 @@ func (s *stage) replace(kind string, n int, change func(string) string) {
 
 // drop leaves out all entries of the kinds.
 func (s *stage) drop(kinds ...string) {
-	for i := len(s.types) - 1; i >= 0; i-- {
+	for i := range slices.Backward(slices.Clone(s.types)) {
 		if slices.Contains(kinds, s.types[i]) {
 			s.types, s.data = slices.Delete(s.types, i, i+1), slices.Delete(s.data, i, i+1)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"agentos/api"
@@ -122,7 +123,7 @@ func (r *record) add(e api.Entry) error {
 		r.end = e.Type
 	case "run.created":
 	default:
-		return fmt.Errorf("unknown type")
+		return errors.New("unknown type")
 	}
 	return nil
 }

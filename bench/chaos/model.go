@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -134,15 +135,12 @@ func (p plan) message(turn int) json.RawMessage {
 	if turn >= len(p.turns) {
 		return json.RawMessage(`{"role":"assistant","content":` + string(rawjson.Quote(p.answer())) + `}`)
 	}
-	calls := ""
+	calls := make([]string, len(p.turns[turn]))
 	for i, c := range p.turns[turn] {
-		if i > 0 {
-			calls += ","
-		}
-		calls += `{"id":"` + p.callID(turn, i) + `","type":"function","function":{"name":"` + c.name() +
+		calls[i] = `{"id":"` + p.callID(turn, i) + `","type":"function","function":{"name":"` + c.name() +
 			`","arguments":` + string(rawjson.Quote(string(c.args))) + `}}`
 	}
-	return json.RawMessage(`{"role":"assistant","content":null,"x_seal":` + strconv.Itoa(p.n) + `,"tool_calls":[` + calls + `]}`)
+	return json.RawMessage(`{"role":"assistant","content":null,"x_seal":` + strconv.Itoa(p.n) + `,"tool_calls":[` + strings.Join(calls, ",") + `]}`)
 }
 
 func (p plan) callID(turn, i int) string {

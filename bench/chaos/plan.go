@@ -37,9 +37,25 @@ var mix = []struct {
 	shape  shape
 	weight int
 }{
-	{lookup, 14}, {charge, 12}, {parallel, 8}, {serial, 4}, {slow, 5}, {flaky, 5}, {refused, 3},
-	{approve, 8}, {edit, 6}, {reject, 5}, {partial, 6}, {duplicate, 5}, {race, 6}, {chain, 4},
-	{expire, 3}, {expireFail, 2}, {cancel, 6}, {cancelRace, 4}, {park, 1},
+	{lookup, 14},
+	{charge, 12},
+	{parallel, 8},
+	{serial, 4},
+	{slow, 5},
+	{flaky, 5},
+	{refused, 3},
+	{approve, 8},
+	{edit, 6},
+	{reject, 5},
+	{partial, 6},
+	{duplicate, 5},
+	{race, 6},
+	{chain, 4},
+	{expire, 3},
+	{expireFail, 2},
+	{cancel, 6},
+	{cancelRace, 4},
+	{park, 1},
 }
 
 // plan is all that is decided about a run before it begins. It is the same for
@@ -107,13 +123,8 @@ func newPlan(seed uint64, n int) plan {
 		one(pick(d, "slow", "charge", "refund"), "read")
 		one("charge")
 	}
-	switch p.shape {
-	case serial:
-		p.capability = "serial"
-	case expire:
-		p.capability = "hasty"
-	case expireFail:
-		p.capability = "strict"
+	if c := map[shape]string{serial: "serial", expire: "hasty", expireFail: "strict"}[p.shape]; c != "" {
+		p.capability = c
 	}
 	return p
 }

@@ -58,7 +58,7 @@ func (r *report) tell(e *evidence) {
 			r.Followed++
 		}
 		for _, a := range s.attempts {
-			r.Answers[string(cmp.Or(string(a.code), string(a.verdict)))]++
+			r.Answers[cmp.Or(string(a.code), string(a.verdict))]++
 		}
 		status := "missing"
 		if len(s.ids) > 0 && e.records[s.id()] != nil {

@@ -44,7 +44,7 @@ func (d *driver) review(ctx context.Context, s *story, r dice, h api.Hold) {
 		d.cancelAndApprove(ctx, s, r, h)
 	case expire, expireFail:
 		d.late(ctx, s, r, h)
-	default:
+	case lookup, charge, parallel, serial, slow, flaky, refused, chain, cancel, park:
 		d.decide(ctx, s, h, decideAll(r, h, ""), key(r, 70))
 	}
 }

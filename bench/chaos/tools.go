@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -187,7 +188,7 @@ func (t toolServer) call(ctx context.Context, params json.RawMessage) rawjson.Fi
 	text := rawjson.Quote(m.Tool + " done, " + executionText(m.ID))
 	return rawjson.Field{Name: "result", Value: rawjson.Object([]rawjson.Field{
 		{Name: "content", Value: json.RawMessage(`[{"type":"text","text":` + string(text) + `}]`)},
-		{Name: "isError", Value: json.RawMessage(fmt.Sprint(wish.Fail == "tool"))},
+		{Name: "isError", Value: json.RawMessage(strconv.FormatBool(wish.Fail == "tool"))},
 	})}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -161,7 +162,7 @@ func TestLedgerKeepsLinesWhole(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 10 {
-				if err := l.write(mark{Event: "start", Key: fmt.Sprint(i), Arguments: strings.Repeat("é", 500)}); err != nil {
+				if err := l.write(mark{Event: "start", Key: strconv.Itoa(i), Arguments: strings.Repeat("é", 500)}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -86,7 +86,7 @@ func startProgram(tb testing.TB, program string, config []string) *Redis {
 // has all data.
 func StartReplica(tb testing.TB, master *Redis, config ...string) *Redis {
 	tb.Helper()
-	master.must("+OK", "CONFIG", "SET", "repl-diskless-sync-delay", "0")
+	master.must("CONFIG", "SET", "repl-diskless-sync-delay", "0")
 	host, port, _ := net.SplitHostPort(master.Addr)
 	r := StartRedis(tb, append([]string{"replicaof " + host + " " + port}, config...)...)
 	r.Await("master_link_status:up", "INFO", "replication")

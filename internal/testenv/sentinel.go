@@ -33,7 +33,7 @@ func StartSentinels(tb testing.TB, master *Redis, n int) *Sentinels {
 	}
 	for _, node := range s.nodes {
 		// By default they look around every ten, two and one seconds.
-		node.must("+OK", "SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "PING-PERIOD", "100")
+		node.must("SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "PING-PERIOD", "100")
 	}
 	replicas := 0
 	for line := range strings.SplitSeq(master.Command("INFO", "replication"), "\r\n") {
@@ -45,7 +45,7 @@ func StartSentinels(tb testing.TB, master *Redis, n int) *Sentinels {
 		node.Await(fmt.Sprintf("status=ok,address=%s,slaves=%d,sentinels=%d", master.Addr, replicas, n), "INFO", "sentinel")
 		// Four such periods after a replica has become a master, Sentinels that have
 		// not heard why make it a replica again.
-		node.must("+OK", "SENTINEL", "DEBUG", "PUBLISH-PERIOD", "2000")
+		node.must("SENTINEL", "DEBUG", "PUBLISH-PERIOD", "2000")
 	}
 	return s
 }
@@ -62,7 +62,7 @@ func (s *Sentinels) URL() string {
 // FailOver has the Sentinels make a replica the master although the master is well.
 func (s *Sentinels) FailOver() {
 	s.nodes[0].t.Helper()
-	s.nodes[0].must("+OK", "SENTINEL", "FAILOVER", MasterName)
+	s.nodes[0].must("SENTINEL", "FAILOVER", MasterName)
 }
 
 // AwaitMaster waits until all Sentinels have the server at addr as the master.

@@ -508,7 +508,7 @@ func fill(t *testing.T, r *testenv.Redis) []net.Conn {
 	t.Helper()
 	var all []net.Conn
 	for {
-		c, err := net.Dial("tcp", r.Addr)
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.Addr)
 		if err != nil {
 			t.Fatal(err)
 		}
