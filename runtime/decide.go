@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -128,17 +127,8 @@ func agree(h store.HoldView) error {
 	}
 	damaged := problem.New(problem.JournalDamaged, "hold %s is damaged in the store: it is not what the journal of its run says", h.Hold.ID)
 	state, err := journal.Fold(h.Journal)
-	if err != nil || state.Hold == nil || state.Hold.ID != h.Hold.ID || len(state.Hold.Items) != len(h.Hold.Items) {
+	if err != nil || state.Hold == nil || holds.Difference(h.Hold, *state.Hold) != "" {
 		return damaged
-	}
-	for i, it := range h.Hold.Items {
-		was := state.Hold.Items[i]
-		same := was.ID == it.ID && was.Server == it.Server && was.Tool == it.Tool && was.ToolDigest == it.ToolDigest &&
-			bytes.Equal(was.Data, it.Data) && (was.Decision == nil) == (it.Decision == nil) &&
-			(was.Decision == nil || was.Decision.Action == it.Decision.Action && bytes.Equal(was.Decision.Data, it.Decision.Data))
-		if !same {
-			return damaged
-		}
 	}
 	return nil
 }
@@ -212,21 +202,45 @@ func (e *Engine) Cancel(ctx context.Context, env, runID, by string) (store.View,
 
 func (e *Engine) tryCancel(ctx context.Context, v store.View, by string) (bool, error) {
 	c := store.Cancel{Op: e.cfg.IDs.Token(), RunID: v.ID, By: by, Seen: v.Seq, Summary: v.Summary}
-	if v.Hold != nil {
-		closed, err := journal.Encode(journal.HoldClosed, journal.Closed{HoldID: v.Hold.ID, Why: holds.Cancelled})
-		if err != nil {
-			return false, err
-		}
-		c.Entries = append(c.Entries, closed)
-		h := v.Hold.Closed(holds.Cancelled, v.Seq+2)
-		c.Hold = &h
-	}
-	cancelled, err := journal.Encode(journal.RunCancelled, journal.Cancel{By: by})
+	list, err := e.cancelEntries(ctx, v, by)
 	if err != nil {
 		return false, err
 	}
-	c.Entries = append(c.Entries, cancelled)
+	c.Entries = list
+	if v.Hold != nil {
+		h := v.Hold.Closed(holds.Cancelled, v.Seq+int64(len(list)))
+		c.Hold = &h
+	}
 	return e.cfg.Store.Cancel(ctx, c)
+}
+
+// cancelEntries are what ends a run nobody works on. The store does not take them
+// when somebody does.
+func (e *Engine) cancelEntries(ctx context.Context, v store.View, by string) ([]journal.New, error) {
+	var list []journal.New
+	var failed error
+	add := func(t journal.Type, data any) {
+		n, err := journal.Encode(t, data)
+		list, failed = append(list, n), errors.Join(failed, err)
+	}
+	if v.Hold != nil {
+		add(journal.HoldClosed, journal.Closed{HoldID: v.Hold.ID, Why: holds.Cancelled})
+	}
+	if v.Status != store.Running {
+		entries, err := e.cfg.Store.Journal(ctx, v.ID, 0)
+		if err != nil && !errors.Is(err, store.ErrDamaged) {
+			return nil, err
+		}
+		// A journal that cannot be read has no calls to end, and is no reason to
+		// keep the run.
+		if state, err := journal.Fold(entries); err == nil {
+			for _, f := range lastWords(state) {
+				add(journal.CallFinished, f)
+			}
+		}
+	}
+	add(journal.RunCancelled, journal.Cancel{By: by})
+	return list, failed
 }
 
 // cancelHere tells the goroutine that works on the run, if it is in this process.

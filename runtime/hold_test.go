@@ -267,6 +267,39 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// A person said what became of a call, and the run is cancelled before that is
+// written down: the answer stands.
+func TestCancelKeepsWhatWasSaid(t *testing.T) {
+	for action, want := range map[holds.Action]journal.Outcome{holds.Ran: journal.Success, holds.Skip: journal.Unknown, holds.Retry: journal.Unknown} {
+		t.Run(string(action), func(t *testing.T) {
+			r := crash(t, "", crashPlan{Point: "before:call.finished", Scene: "once"})
+			v := r.wait(r.crashed())
+			r.want(v, store.Held)
+			r.pause() // so that nobody goes on between the two
+			d := holds.ItemDecision{ID: "call_1", Action: action}
+			if action == holds.Ran {
+				d.Data = json.RawMessage(`"it was done"`)
+			}
+			if _, err := r.post(v.Hold.ID, d); err != nil {
+				t.Fatal(err)
+			}
+			r.parked(v.ID)
+			if _, err := r.engine.Cancel(r.ctx(), "default", v.ID, "bob"); err != nil {
+				t.Fatal(err)
+			}
+			s := r.until(v.ID, func(s *journal.State) bool { return s.End != "" })
+			f := s.Calls[0].Finished
+			if f == nil || f.Outcome != want {
+				t.Fatalf("finished %+v, want %s", f, want)
+			}
+			if action == holds.Ran && (f.Text != "it was done" || f.By != "ann") {
+				t.Errorf("finished %+v", f)
+			}
+			r.ran("ping", "", 1)
+		})
+	}
+}
+
 // C16, B60: whoever waits can go away; the run goes on.
 func TestWaiterGoesAway(t *testing.T) {
 	r := newRig(t, usual, sequence(asks(call{"a", "wait", `{"ms":700}`}), says("ok"))).up()

@@ -148,14 +148,8 @@ func (w *run) interrupted() (Outcome, error) {
 }
 
 func (w *run) finishCancelled(by string) (Outcome, error) {
-	for _, c := range w.state.Open() {
-		if c.Started == nil {
-			continue
-		}
-		err := w.add(journal.CallFinished, journal.Finished{Call: c.ID, Outcome: journal.Unknown, Text: "The run was cancelled while the call ran."})
-		if err != nil {
-			return abandoned, err
-		}
+	if err := w.endStarted(); err != nil {
+		return abandoned, err
 	}
 	if err := w.add(journal.RunCancelled, journal.Cancel{By: by}); err != nil {
 		return abandoned, err
@@ -163,8 +157,21 @@ func (w *run) finishCancelled(by string) (Outcome, error) {
 	return finished, w.flush(store.Tx{Status: store.Cancelled})
 }
 
+// endStarted ends the calls that were started, because the run ends.
+func (w *run) endStarted() error {
+	for _, f := range lastWords(w.state) {
+		if err := w.add(journal.CallFinished, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fail ends the run with an error.
 func (w *run) fail(p *problem.Error) (Outcome, error) {
+	if err := w.endStarted(); err != nil {
+		return abandoned, err
+	}
 	fault := journal.Fault{Code: p.Code, Message: w.e.cfg.Redact(p.Message), Details: p.Details}
 	if err := w.add(journal.RunFailed, journal.Failed{Error: fault, ActiveMS: w.activeMS()}); err != nil {
 		return abandoned, err

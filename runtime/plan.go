@@ -130,18 +130,10 @@ func (w *run) judge(c *journal.Call) judgement {
 // runs again where its effect class or a person says so, under the same gates as
 // the first time: policy of today, and the definition that was seen.
 func (w *run) judgeStarted(c *journal.Call) judgement {
-	r := c.Resolution
-	retry := r != nil && r.Action == holds.Retry
-	switch {
-	case r != nil && r.Action == holds.Ran:
-		f := finish(c, journal.Success, personText(r))
-		f.By = r.By
+	if f := resolved(c); f != nil {
 		return judgement{finish: f}
-	case r != nil && !retry: // whatever else was answered, it is no leave to run the call again
-		return judgement{finish: lostCall(c, "a person decided to go on without it")}
-	case !retry && c.Expired:
-		return judgement{finish: lostCall(c, "nobody said in time what became of it")}
 	}
+	retry := c.Resolution != nil // what was answered is to run it again
 	tool, ok := w.tool(c.Server, c.Tool)
 	if !ok {
 		return w.judgeLost(c, tool, retry, "its tool is not offered now")
@@ -173,6 +165,39 @@ func (w *run) judgeLost(c *journal.Call, tool mcp.Tool, retry bool, why string) 
 // lostCall ends a call of which nobody knows whether it had its effect.
 func lostCall(c *journal.Call, why string) *journal.Finished {
 	return finish(c, journal.Unknown, "Nobody knows whether this tool call had its effect; "+why+".")
+}
+
+// resolved ends a started call as a person said, or as nobody did in time. It is
+// nil when nobody was asked, or when the answer was to run the call again.
+func resolved(c *journal.Call) *journal.Finished {
+	switch r := c.Resolution; {
+	case r != nil && r.Action == holds.Ran:
+		f := finish(c, journal.Success, personText(r))
+		f.By = r.By
+		return f
+	case r != nil && r.Action != holds.Retry: // whatever else was answered, it is no leave to run the call again
+		return lostCall(c, "a person decided to go on without it")
+	case r == nil && c.Expired:
+		return lostCall(c, "nobody said in time what became of it")
+	}
+	return nil
+}
+
+// lastWords ends the calls of a run that ends before they did: as a person said,
+// where one did, for what was said must not get lost; else nobody knows.
+func lastWords(s *journal.State) []journal.Finished {
+	var list []journal.Finished
+	for _, c := range s.Open() {
+		if c.Started == nil {
+			continue
+		}
+		f := resolved(c)
+		if f == nil {
+			f = lostCall(c, "the run ended before its end was seen")
+		}
+		list = append(list, *f)
+	}
+	return list
 }
 
 // unknownItem asks what became of a call. tool is its definition now, or empty.

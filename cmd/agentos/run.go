@@ -79,12 +79,29 @@ func runOnce(cmd *cobra.Command, io stdio, env lookup, o runOptions, capability 
 	if mock := local.parts.mock; mock != "" {
 		fmt.Fprintf(io.err, "agentos: development mode: %s\n", mock)
 	}
+	if err := notPaused(cmd.Context(), local.client, agent.Name); err != nil {
+		return errors.Join(err, local.close(cmd.Context()))
+	}
 	s := session{
 		stdio: io, client: local.client, store: o.store, json: o.json, paint: paintFor(io.err, env),
 		progress: isTerminal(io.err), ask: newTerminal(io, env),
 	}
 	err = s.run(cmd.Context(), client.CreateRun{Env: environment, Agent: agent.Name, Capability: capability, Body: body})
 	return errors.Join(err, s.ask.close(), local.close(cmd.Context()))
+}
+
+// notPaused refuses a run that would wait for an operator: nobody claims runs here.
+func notPaused(ctx context.Context, c *client.Client, agent string) error {
+	orders, err := c.Orders(ctx, environment)
+	if err != nil {
+		return err
+	}
+	for _, p := range orders.Paused {
+		if p.Agent == agent {
+			return problem.New(problem.InvalidSettings, "agent %s is paused in this store by %s (%s); end that with agentos agents resume %[1]s", agent, p.By, p.Reason)
+		}
+	}
+	return nil
 }
 
 // readInput makes the input of a run from -i.
