@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -55,6 +56,8 @@ func takeOver(ctx context.Context, back *backing, lease, later time.Duration) (t
 		if err != nil {
 			return 0, err
 		}
+		// Killed, it cannot delete its files; they go with those of the store.
+		cmd.Env = append(os.Environ(), "TMPDIR="+back.dir)
 		c, err := startChild(ctx, cmd)
 		if err != nil {
 			return 0, err
