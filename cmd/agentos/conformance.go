@@ -21,6 +21,7 @@ import (
 	"agentos/internal/clock"
 	"agentos/internal/rawjson"
 	"agentos/internal/strictyaml"
+	"agentos/internal/visible"
 )
 
 // conformanceFlags are the flags of the conformance command.
@@ -73,7 +74,7 @@ func runConformance(ctx context.Context, std stdio, env lookup, o conformanceFla
 	cases, err := readCases(o)
 	if problems := strictyaml.Errors(nil); errors.As(err, &problems) {
 		for _, p := range problems {
-			fmt.Fprintln(std.err, visible(p.String()))
+			fmt.Fprintln(std.err, visible.Text(p.String()))
 		}
 		return failed{code: exitUsage}
 	}

@@ -13,6 +13,7 @@ import (
 	"agentos/internal/clock"
 	"agentos/internal/problem"
 	"agentos/internal/secrets"
+	"agentos/internal/visible"
 	"agentos/runtime/fsck"
 	"agentos/runtime/store"
 )
@@ -64,7 +65,7 @@ func couldNot(io stdio, err error) error {
 	if p := (*problem.Error)(nil); errors.As(err, &p) {
 		printProblem(io.err, p)
 	} else {
-		fmt.Fprintf(io.err, "agentos: the check could not be made: %s\n", visible(err.Error()))
+		fmt.Fprintf(io.err, "agentos: the check could not be made: %s\n", visible.Text(err.Error()))
 	}
 	return failed{exitUsage}
 }
@@ -151,13 +152,13 @@ func (p *fsckPrinter) finding(f store.Finding) error {
 		about = f.HoldID // the run is in it
 	}
 	if about != "" {
-		about = " " + visible(about)
+		about = " " + visible.Text(about)
 	}
 	repaired := ""
 	if f.Repaired {
 		repaired = " [repaired]"
 	}
-	_, err := fmt.Fprintf(p.out, "%s%s: %s%s\n", f.Code, about, visible(f.Message), repaired)
+	_, err := fmt.Fprintf(p.out, "%s%s: %s%s\n", f.Code, about, visible.Text(f.Message), repaired)
 	return err
 }
 

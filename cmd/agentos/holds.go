@@ -16,6 +16,7 @@ import (
 	"agentos/api/client"
 	"agentos/holds"
 	"agentos/internal/rawjson"
+	"agentos/internal/visible"
 )
 
 func holdsCommand(io stdio, env lookup) *cobra.Command {
@@ -120,7 +121,7 @@ func printHold(w io.Writer, p paint, h api.Hold) error {
 		fmt.Fprintln(w)
 		printItem(w, p, it)
 		if len(it.Schema) > 0 {
-			fmt.Fprintf(w, "  schema:    %s\n", visible(string(it.Schema)))
+			fmt.Fprintf(w, "  schema:    %s\n", visible.Text(string(it.Schema)))
 		}
 		printDecision(w, it.Decision)
 	}
@@ -134,34 +135,34 @@ func printRan(w io.Writer, ran []api.RanCall) {
 	}
 	fmt.Fprintln(w, "already ran:")
 	for _, c := range ran {
-		fmt.Fprintf(w, "  %s %s/%s %s: %s\n", c.ID, visible(c.Server), visible(c.Tool), visible(string(c.Arguments)), visible(c.Outcome))
+		fmt.Fprintf(w, "  %s %s/%s %s: %s\n", c.ID, visible.Text(c.Server), visible.Text(c.Tool), visible.Text(string(c.Arguments)), visible.Text(c.Outcome))
 	}
 }
 
 // printItem shows what would run and why somebody is asked.
 func printItem(w io.Writer, p paint, it api.Item) {
-	fmt.Fprintln(w, p.bold(fmt.Sprintf("%s: %s", it.ID, visible(it.Title))))
-	fmt.Fprintf(w, "  tool:      %s on server %s\n", visible(it.Tool), visible(it.Server))
-	why := visible(strings.Join(it.Rules, ", "))
+	fmt.Fprintln(w, p.bold(fmt.Sprintf("%s: %s", it.ID, visible.Text(it.Title))))
+	fmt.Fprintf(w, "  tool:      %s on server %s\n", visible.Text(it.Tool), visible.Text(it.Server))
+	why := visible.Text(strings.Join(it.Rules, ", "))
 	if why == "" {
-		why = visible(it.Reason)
+		why = visible.Text(it.Reason)
 	} else {
 		why = "rule " + why + because(it.Reason)
 	}
 	fmt.Fprintf(w, "  why:       %s\n", why)
 	if c := it.Changed; c != nil {
-		fmt.Fprintf(w, "  changed:   the tool was approved as %s and is now %s\n", visible(c.OldDigest), visible(it.ToolDigest))
+		fmt.Fprintf(w, "  changed:   the tool was approved as %s and is now %s\n", visible.Text(c.OldDigest), visible.Text(it.ToolDigest))
 		if len(c.OldSchema) > 0 {
-			fmt.Fprintf(w, "  schema as approved: %s\n", visible(string(c.OldSchema)))
+			fmt.Fprintf(w, "  schema as approved: %s\n", visible.Text(string(c.OldSchema)))
 		}
 	}
 	printArguments(w, "arguments", it.Data)
 }
 
 func printArguments(w io.Writer, name string, raw json.RawMessage) {
-	text := visibleJSON(raw, "    ")
+	text := visible.JSON(raw, "    ")
 	fmt.Fprintf(w, "  %s:\n%s\n", name, text)
-	if visible(string(raw)) != string(raw) {
+	if visible.Text(string(raw)) != string(raw) {
 		fmt.Fprintln(w, `    (characters that cannot be seen or that turn text around are written as \uXXXX)`)
 	}
 }
@@ -170,7 +171,7 @@ func printDecision(w io.Writer, d *api.Decision) {
 	if d == nil {
 		return
 	}
-	fmt.Fprintf(w, "  decision:  %s by %s at %s%s\n", visible(d.Action), visible(d.By), stamp(d.At.Time), because(d.Reason))
+	fmt.Fprintf(w, "  decision:  %s by %s at %s%s\n", visible.Text(d.Action), visible.Text(d.By), stamp(d.At.Time), because(d.Reason))
 	if len(d.Data) > 0 {
 		printArguments(w, "decided", d.Data)
 	}

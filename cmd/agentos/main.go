@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentos/internal/problem"
+	"agentos/internal/visible"
 )
 
 // Exit codes of every command.
@@ -91,13 +92,13 @@ func execute(ctx context.Context, io stdio, env lookup, args []string) int {
 type usageError struct{ error }
 
 func printProblem(w io.Writer, p *problem.Error) {
-	fmt.Fprintf(w, "agentos: %s (%s)\n", visible(p.Message), p.Code)
+	fmt.Fprintf(w, "agentos: %s (%s)\n", visible.Text(p.Message), p.Code)
 	for _, d := range p.Details {
 		path := d.Path
 		if path == "" {
 			path = "/"
 		}
-		fmt.Fprintf(w, "  %s: %s\n", visible(path), visible(d.Message))
+		fmt.Fprintf(w, "  %s: %s\n", visible.Text(path), visible.Text(d.Message))
 	}
 }
 

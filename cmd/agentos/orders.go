@@ -8,6 +8,7 @@ import (
 
 	"agentos/api"
 	"agentos/api/client"
+	"agentos/internal/visible"
 )
 
 func agentsCommand(io stdio, env lookup) *cobra.Command {
@@ -219,9 +220,9 @@ func (r *remote) showAnswer(a answer, changed bool) error {
 	if !changed {
 		line = a.same
 	}
-	_, err := fmt.Fprintln(r.out, visible(line))
+	_, err := fmt.Fprintln(r.out, visible.Text(line))
 	for _, more := range a.more {
-		_, err = fmt.Fprintln(r.out, visible(more))
+		_, err = fmt.Fprintln(r.out, visible.Text(more))
 	}
 	return err
 }

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -18,6 +14,7 @@ import (
 
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
+	"agentos/internal/visible"
 )
 
 // isTerminal reports whether a stream of a command is a terminal. Tests bring
@@ -48,57 +45,6 @@ func (p paint) bold(s string) string {
 	return "\x1b[1m" + s + "\x1b[0m"
 }
 
-// visible returns s fit for one line of a terminal: every character that cannot
-// be seen, moves the cursor, or changes the direction of the text around it is
-// written as JSON writes it (\u202e), so that a reviewer reads what a program will
-// read. Bytes that are not UTF-8 are written as \xff.
-func visible(s string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, hidden) {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case hidden(r):
-			for _, u := range utf16.Encode([]rune{r}) {
-				fmt.Fprintf(&b, `\u%04x`, u)
-			}
-		default:
-			b.WriteRune(r)
-		}
-		s = s[size:]
-	}
-	return b.String()
-}
-
-// hidden reports whether a person may not see r for what it is. IsPrint refuses
-// controls, formats (bidirectional ones among them), spaces but U+0020, private
-// and unassigned characters; the tables add letters and marks that fonts leave
-// blank: fillers, joiners, variation selectors, the empty Braille pattern.
-func hidden(r rune) bool {
-	const brailleBlank = '\u2800'
-	return !unicode.IsPrint(r) || r == brailleBlank ||
-		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
-}
-
-// visibleJSON returns raw over several lines, each begun with indent. It still is
-// the same JSON value: numbers, order and escapes stay, and what visible changes
-// stands in strings, where the escape means the same.
-func visibleJSON(raw json.RawMessage, indent string) string {
-	var buf bytes.Buffer
-	if err := json.Indent(&buf, raw, indent, "  "); err != nil {
-		return indent + visible(string(raw))
-	}
-	lines := strings.Split(indent+buf.String(), "\n")
-	for i, l := range lines {
-		lines[i] = visible(l)
-	}
-	return strings.Join(lines, "\n")
-}
-
 // clip shortens a line that only informs; what somebody decides about is never
 // clipped.
 func clip(s string) string {
@@ -124,7 +70,7 @@ func printTable(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = visible(cell)
+			row[i] = visible.Text(cell)
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
@@ -136,7 +82,7 @@ func printFields(w io.Writer, fields ...[2]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range fields {
 		if f[1] != "" {
-			fmt.Fprintf(t, "%s:\t%s\n", f[0], visible(f[1]))
+			fmt.Fprintf(t, "%s:\t%s\n", f[0], visible.Text(f[1]))
 		}
 	}
 	return t.Flush()
@@ -145,7 +91,7 @@ func printFields(w io.Writer, fields ...[2]string) error {
 // printDetails writes the single faults of a problem.
 func printDetails(w io.Writer, details []problem.Detail) {
 	for _, d := range details {
-		fmt.Fprintf(w, "  %s %s\n", visible(d.Path), visible(d.Message))
+		fmt.Fprintf(w, "  %s %s\n", visible.Text(d.Path), visible.Text(d.Message))
 	}
 }
 

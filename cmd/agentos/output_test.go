@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"agentos/internal/rawjson"
+	"agentos/internal/visible"
 )
 
 func TestVisible(t *testing.T) {
@@ -33,8 +34,8 @@ func TestVisible(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := visible(c.in); got != c.want {
-				t.Errorf("visible(%q) = %s, want %s", c.in, got, c.want)
+			if got := visible.Text(c.in); got != c.want {
+				t.Errorf("visible.Text(%q) = %s, want %s", c.in, got, c.want)
 			}
 		})
 	}
@@ -49,12 +50,12 @@ func FuzzVisibleJSON(f *testing.F) {
 		if rawjson.Check(raw) != nil {
 			return
 		}
-		shown := visibleJSON(raw, "  ")
+		shown := visible.JSON(raw, "  ")
 		if !rawjson.Equal([]byte(shown), raw) {
 			t.Fatalf("%q is shown as %q, another value", raw, shown)
 		}
 		for _, r := range strings.ReplaceAll(shown, "\n", "") {
-			if hidden(r) || unicode.IsControl(r) {
+			if visible.Hidden(r) || unicode.IsControl(r) {
 				t.Fatalf("%q is shown with %U", raw, r)
 			}
 		}
@@ -63,7 +64,7 @@ func FuzzVisibleJSON(f *testing.F) {
 
 func TestVisibleJSONOfNoJSON(t *testing.T) {
 	t.Parallel()
-	if got := visibleJSON(json.RawMessage("{\x1b"), "  "); got != `  {\u001b` {
+	if got := visible.JSON(json.RawMessage("{\x1b"), "  "); got != `  {\u001b` {
 		t.Errorf("got %q", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"agentos/capabilities"
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
+	"agentos/internal/visible"
 	"agentos/runtime/journal"
 )
 
@@ -253,7 +254,7 @@ func (s *session) ended(run api.Run) error {
 	case run.Status == api.RunCompleted:
 		return nil
 	case run.Error != nil:
-		return problem.New(run.Error.Code, "the run failed: %s", visible(run.Error.Message)).With(run.Error.Details...)
+		return problem.New(run.Error.Code, "the run failed: %s", visible.Text(run.Error.Message)).With(run.Error.Details...)
 	}
 	fmt.Fprintf(s.err, "agentos: the run is %s\n", run.Status)
 	return failed{exitFailed}
@@ -267,7 +268,7 @@ func (s *session) left(run api.Run, why string) error {
 	} else {
 		err = printJSON(s.out, run.Hold)
 	}
-	fmt.Fprintf(s.err, "agentos: the run is held (%s): %s\n", visible(run.Hold.Intent), why)
+	fmt.Fprintf(s.err, "agentos: the run is held (%s): %s\n", visible.Text(run.Hold.Intent), why)
 	if s.store == "memory:" {
 		fmt.Fprintln(s.err, "agentos: it is gone with this command; run it on a terminal, keep it with --store, or use agentos serve")
 	} else {

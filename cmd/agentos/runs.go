@@ -15,6 +15,7 @@ import (
 
 	"agentos/api"
 	"agentos/api/client"
+	"agentos/internal/visible"
 	"agentos/runtime/journal"
 )
 
@@ -201,7 +202,7 @@ func (r *remote) showTrajectory(t api.Trajectory) error {
 		return err
 	}
 	for _, turn := range t.Turns {
-		fmt.Fprintf(r.out, "\nturn %d: %s, %d ms\n", turn.Turn, visible(turn.ModelUsed), turn.LatencyMS)
+		fmt.Fprintf(r.out, "\nturn %d: %s, %d ms\n", turn.Turn, visible.Text(turn.ModelUsed), turn.LatencyMS)
 		for _, c := range turn.Calls {
 			printCall(r.out, c)
 		}
@@ -214,17 +215,17 @@ func (r *remote) showTrajectory(t api.Trajectory) error {
 		if h.ClosedAt != nil {
 			end = h.Why + " at " + stamp(h.ClosedAt.Time) + because(h.Reason)
 		}
-		fmt.Fprintf(r.out, "hold %s: %s, opened at %s, %s\n", h.HoldID, visible(h.Intent), stamp(h.OpenedAt.Time), end)
+		fmt.Fprintf(r.out, "hold %s: %s, opened at %s, %s\n", h.HoldID, visible.Text(h.Intent), stamp(h.OpenedAt.Time), end)
 	}
 	for _, rec := range t.Recoveries {
-		fmt.Fprintf(r.out, "taken over by %s at %s; unfinished calls: %s\n", visible(rec.Worker), stamp(rec.At.Time), visible(strings.Join(rec.Unfinished, ", ")))
+		fmt.Fprintf(r.out, "taken over by %s at %s; unfinished calls: %s\n", visible.Text(rec.Worker), stamp(rec.At.Time), visible.Text(strings.Join(rec.Unfinished, ", ")))
 	}
 	return nil
 }
 
 // printCall shows the three facts about arguments apart only where they differ.
 func printCall(w io.Writer, c api.Call) {
-	fmt.Fprintf(w, "  %s %s/%s: %s", c.ID, visible(c.Server), visible(c.Tool), outcomeOf(c))
+	fmt.Fprintf(w, "  %s %s/%s: %s", c.ID, visible.Text(c.Server), visible.Text(c.Tool), outcomeOf(c))
 	if c.Executions > 1 {
 		fmt.Fprintf(w, ", started %d times", c.Executions)
 	}
@@ -243,13 +244,13 @@ func printCall(w io.Writer, c api.Call) {
 		} else {
 			shown = text
 		}
-		fmt.Fprintf(w, "    %-9s %s\n", a.name, visible(text))
+		fmt.Fprintf(w, "    %-9s %s\n", a.name, visible.Text(text))
 	}
 	for _, d := range c.Decisions {
-		fmt.Fprintf(w, "    %s by %s at %s%s\n", visible(d.Action), visible(d.By), stamp(d.At.Time), because(d.Reason))
+		fmt.Fprintf(w, "    %s by %s at %s%s\n", visible.Text(d.Action), visible.Text(d.By), stamp(d.At.Time), because(d.Reason))
 	}
 	if c.Text != "" {
-		fmt.Fprintf(w, "    result    %s\n", clip(visible(c.Text)))
+		fmt.Fprintf(w, "    result    %s\n", clip(visible.Text(c.Text)))
 	}
 }
 
@@ -257,7 +258,7 @@ func outcomeOf(c api.Call) string {
 	if c.Outcome == "" {
 		return "not finished"
 	}
-	return visible(c.Outcome)
+	return visible.Text(c.Outcome)
 }
 
 // because is a reason after a statement.
@@ -265,7 +266,7 @@ func because(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + visible(reason)
+	return ": " + visible.Text(reason)
 }
 
 func runsEvents(r *remote) *cobra.Command {
@@ -326,7 +327,7 @@ func describe(e api.Entry) string {
 	if err != nil {
 		text = string(e.Data) // of a newer server
 	}
-	return e.Type + " " + clip(visible(text))
+	return e.Type + " " + clip(visible.Text(text))
 }
 
 func describeData(t journal.Type, data json.RawMessage) (string, error) {

@@ -18,6 +18,7 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/schema"
+	"agentos/internal/visible"
 )
 
 // errLeft says that the person at the terminal left a hold undecided.
@@ -68,8 +69,8 @@ func (t *terminal) close() error {
 // decide asks about every open item of a hold. It returns errLeft when the person
 // quits, closes the input or interrupts: nothing is decided then.
 func (t *terminal) decide(ctx context.Context, h api.Hold) ([]api.ItemDecision, error) {
-	fmt.Fprintf(t.out, "\n%s\n", t.paint.bold(visible(h.Intent)))
-	fmt.Fprintf(t.out, "run %s of %s/%s, hold %s, until %s\n", h.RunID, visible(h.Agent), visible(h.Capability), h.HoldID, stamp(h.ExpiresAt.Time))
+	fmt.Fprintf(t.out, "\n%s\n", t.paint.bold(visible.Text(h.Intent)))
+	fmt.Fprintf(t.out, "run %s of %s/%s, hold %s, until %s\n", h.RunID, visible.Text(h.Agent), visible.Text(h.Capability), h.HoldID, stamp(h.ExpiresAt.Time))
 	printRan(t.out, h.AlreadyRan)
 	var out []api.ItemDecision
 	for _, it := range h.Items {
@@ -187,9 +188,9 @@ func (t *terminal) result(ctx context.Context) (json.RawMessage, error) {
 // change lets the person edit the arguments, shows what is wrong with them or how
 // they will be sent, and returns them: nil when the item stays as it is.
 func (t *terminal) change(ctx context.Context, it api.Item, before json.RawMessage) (json.RawMessage, error) {
-	text := []byte(visibleJSON(it.Data, ""))
+	text := []byte(visible.JSON(it.Data, ""))
 	if before != nil {
-		text = []byte(visibleJSON(before, ""))
+		text = []byte(visible.JSON(before, ""))
 	}
 	for {
 		saved, err := t.edit(ctx, text)
@@ -248,7 +249,7 @@ func checkEdit(it api.Item, saved []byte) []problem.Detail {
 
 // refused shows why the server did not take the decisions.
 func (t *terminal) refused(p *problem.Error) {
-	fmt.Fprintf(t.out, "\nNothing was decided: %s (%s)\n", visible(p.Message), p.Code)
+	fmt.Fprintf(t.out, "\nNothing was decided: %s (%s)\n", visible.Text(p.Message), p.Code)
 	printDetails(t.out, p.Details)
 }
 

@@ -17,6 +17,7 @@ import (
 	"agentos/capabilities"
 	"agentos/internal/problem"
 	"agentos/internal/strictyaml"
+	"agentos/internal/visible"
 	"agentos/runtime"
 	"agentos/runtime/mcp"
 )
@@ -234,10 +235,10 @@ func (r *report) print(out stdio, agent *capabilities.Agent, json bool) error {
 func (r *report) printText(out stdio, agent *capabilities.Agent) error {
 	for _, f := range r.Problems {
 		p := strictyaml.Problem{File: r.File, Line: f.Line, Column: f.Column, Path: f.Path, Message: f.Message}
-		fmt.Fprintln(out.err, visible(p.String()))
+		fmt.Fprintln(out.err, visible.Text(p.String()))
 	}
 	for _, w := range r.Warnings {
-		fmt.Fprintf(out.err, "%s: warning: %s\n", r.File, visible(w))
+		fmt.Fprintf(out.err, "%s: warning: %s\n", r.File, visible.Text(w))
 	}
 	if err := r.printTools(out.out); err != nil {
 		return err

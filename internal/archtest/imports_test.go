@@ -24,6 +24,7 @@ var table = []struct {
 	{"internal/ids", ""},
 	{"internal/problem", ""},
 	{"internal/rawjson", ""},
+	{"internal/visible", ""},
 	{"internal/secrets", "internal/rawjson"},
 	{"internal/schema", "internal/problem internal/rawjson"},
 	{"internal/strictyaml", "internal/rawjson"},
