@@ -28,3 +28,6 @@ const Heartbeat = heartbeat
 
 // Status is the table from code to status.
 var Status = status
+
+// Stop ends waits and streams, as the end of Serve does.
+func (s *Server) Stop() { s.stop() }

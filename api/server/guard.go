@@ -19,14 +19,15 @@ import (
 //   - a page whose name was made to resolve to this machine (DNS rebinding): the
 //     Host header has that name.
 //
-// Reading is refused as well as changing. Programs send neither header.
+// Reading is refused as well as changing, but for following a link to a page of the
+// inbox. Programs send neither header.
 func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		if !s.servesHost(r.Host) {
 			return problem.New(problem.MisdirectedHost, "this server does not answer for the host %q; use localhost or a configured name", clip(r.Host))
 		}
-		if foreign(r) {
+		if foreign(r) && !visits(r) {
 			return problem.New(problem.ForbiddenOrigin, "requests of web pages from other origins are refused")
 		}
 		return next(c)

@@ -166,6 +166,9 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		if route.Method == "echo_route_not_found" {
 			continue // a group's own answer for paths below it that are nothing
 		}
+		if strings.HasPrefix(route.Path, "/inbox") {
+			continue // pages for people are no contract with programs
+		}
 		key := route.Method + " " + pathParameter.ReplaceAllString(route.Path, "{$1}")
 		routed[key] = true
 		if documented[key] == nil {

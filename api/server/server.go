@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"agentos/api/inbox"
 	"agentos/gateway"
 	"agentos/internal/clock"
 	"agentos/internal/ids"
@@ -79,6 +80,7 @@ type Server struct {
 	echo    *echo.Echo
 	spec    document
 	metrics metrics
+	inbox   *inbox.Inbox
 	// stopping ends when waits and event streams must end.
 	stopping context.Context //nolint:containedctx // the server's own lifetime, not a request's
 	stop     context.CancelFunc
@@ -106,6 +108,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if s.metrics, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, err
 	}
+	if s.inbox, err = newInbox(s); err != nil {
+		return nil, err
+	}
 	s.stopping, s.stop = context.WithCancel(ctx)
 	s.echo.HTTPErrorHandler = s.fail
 	s.echo.Use(s.observe, s.guard)
@@ -116,7 +121,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // routes is the whole API; a test compares it with the document.
 func (s *Server) routes() {
 	e := s.echo
-	e.GET("/", handle(s, noInput, s.index))
+	e.GET("/", s.showRoot)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		e.Add(method, inboxPath, s.showPage)
+		e.Add(method, inboxPath+"/*", s.showPage)
+	}
 	e.GET("/health", handle(s, noInput, s.health))
 	e.GET("/ready", handle(s, noInput, s.ready))
 	e.GET("/metrics", s.showMetrics())

@@ -55,7 +55,8 @@ var table = []struct {
 	// The API: its words, the client, and the server that has the engine behind it.
 	{"api", "internal/problem"},
 	{"api/client", "api internal/problem internal/rawjson"},
-	{"api/server", "api capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema internal/strictyaml runtime runtime/journal runtime/mcp runtime/store"},
+	{"api/inbox", "api internal/clock internal/ids internal/problem internal/rawjson internal/schema internal/visible"},
+	{"api/server", "api api/inbox capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema internal/strictyaml runtime runtime/journal runtime/mcp runtime/store"},
 
 	// The kit speaks HTTP and shares no code with the engine.
 	{"conformance", "api api/client internal/clock internal/problem internal/rawjson internal/schema internal/strictyaml"},
@@ -64,6 +65,7 @@ var table = []struct {
 	{"examples/orders", ""},
 	{"internal/testenv", ""},
 	{"internal/testenv/toolserver", ""},
+	{"internal/testenv/browser", ""},
 	{"cmd/agentos", everything},
 	{"bench/scenario", "internal/clock internal/rawjson"},
 	{"bench/floor", "bench/scenario internal/ids internal/rawjson"},
@@ -171,6 +173,8 @@ var libraries = []struct {
 	may  string
 }{
 	{"code.dny.dev/ssrf", "internal/egress"},
+	{"github.com/chromedp/cdproto", "internal/testenv/browser"},
+	{"github.com/chromedp/chromedp", "internal/testenv/browser"},
 	{"github.com/go-json-experiment/json", "internal/rawjson runtime/mcp runtime/mcp/wire"}, // the MCP packages rewrite messages token by token
 	{"github.com/google/go-cmp", "runtime/store/storetest"},
 	{"github.com/labstack/echo", "api/server"},
