@@ -58,7 +58,8 @@ type Usage struct {
 
 // Verdict is what policy says about a call.
 type Verdict struct {
-	// Effect is "allow", "ask" or "deny".
+	// Effect is "allow", "ask" or "deny"; for a listed tool also "conditional",
+	// where it depends on the call.
 	Effect string `json:"effect"`
 	// Rules are the ids of the deciding rules; absent when the default applied.
 	Rules  []string `json:"rules,omitempty"`

@@ -111,6 +111,11 @@ func TestLoadEveryKey(t *testing.T) {
 	if diff := cmp.Diff(wantServers, a.Servers); diff != "" {
 		t.Errorf("servers (-want +got):\n%s", diff)
 	}
+	over100, err := policy.CompileCondition("args.amount > 100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byText := cmp.Comparer(func(a, b *policy.Condition) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
 	week := 7 * 24 * time.Hour
 	wantLoop := &Loop{
 		Model: "cheap", System: "You help customers in no.", Prompt: "${input.message} (customer ${input.customer.id})",
@@ -123,15 +128,15 @@ func TestLoadEveryKey(t *testing.T) {
 			{ID: "deny:purge", Effect: policy.Deny, Tool: "purge", Reason: "Never."},
 		},
 	}
-	if diff := cmp.Diff(wantLoop, a.Capabilities["support"].Loop); diff != "" {
+	if diff := cmp.Diff(wantLoop, a.Capabilities["support"].Loop, byText); diff != "" {
 		t.Errorf("loop (-want +got):\n%s", diff)
 	}
 	wantRules := []policy.Rule{
-		{ID: "refunds", Effect: policy.Ask, Tool: "refund_*", Expires: 72 * time.Hour, OnExpire: policy.RejectOnExpire, Reason: "Over 100 needs finance."},
+		{ID: "refunds", Effect: policy.Ask, Tool: "refund_*", When: over100, Expires: 72 * time.Hour, OnExpire: policy.RejectOnExpire, Reason: "Over 100 needs finance."},
 		{ID: "allow:orders/lookup_order", Effect: policy.Allow, Tool: "orders/lookup_order"},
 		{ID: "deny:*/drop_table", Effect: policy.Deny, Tool: "*/drop_table"},
 	}
-	if diff := cmp.Diff(wantRules, a.Rules); diff != "" {
+	if diff := cmp.Diff(wantRules, a.Rules, byText); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	// What YAML 1.1 would turn into a boolean, an octal number, a date, a float.

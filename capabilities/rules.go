@@ -59,11 +59,11 @@ func (r *reader) rule(v strictyaml.Value, effect policy.Effect) policy.Rule {
 	}
 	rule := policy.Rule{
 		ID: r.ruleID(id), Effect: effect, Tool: toolPattern(tool),
+		When:     condition(o.Get("when")),
 		Expires:  expires.Duration(maxExpires, 0),
 		OnExpire: r.onExpire(onExpire),
 		Reason:   r.text(o.Get("reason"), none),
 	}
-	o.Refuse("when", "is not supported yet; a rule without a condition covers every call of the tool")
 	o.Refuse("reviewers", "is not supported yet; everyone with the right to decide may decide")
 	o.Close()
 	if effect == policy.Allow || effect == policy.Deny {
@@ -81,6 +81,20 @@ func (r *reader) rule(v strictyaml.Value, effect policy.Effect) policy.Rule {
 		r.ruleIDs[rule.ID] = true
 	}
 	return complete(rule)
+}
+
+// condition reads a CEL expression. It is no template: what it compares with is
+// in the call, not in the file.
+func condition(v strictyaml.Value) *policy.Condition {
+	text := v.String()
+	if !v.IsText() {
+		return nil
+	}
+	c, err := policy.CompileCondition(text)
+	if err != nil {
+		v.Problem("%s", err)
+	}
+	return c
 }
 
 func (r *reader) ruleID(v strictyaml.Value) string {

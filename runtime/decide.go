@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"agentos/holds"
-	"agentos/holds/policy"
 	"agentos/internal/problem"
 	"agentos/runtime/journal"
 	"agentos/runtime/store"
@@ -129,32 +128,6 @@ func agree(h store.HoldView) error {
 	state, err := journal.Fold(h.Journal)
 	if err != nil || state.Hold == nil || holds.Difference(h.Hold, *state.Hold) != "" {
 		return damaged
-	}
-	return nil
-}
-
-// checkEdits refuses edited arguments that policy would deny: the model could not
-// have run them either.
-func (e *Engine) checkEdits(s suspended, post holds.Post) error {
-	a := e.agents[s.record.Agent]
-	if a == nil {
-		return nil // the worker that serves the agent judges again before it runs
-	}
-	rules := a.Manifest.Rules
-	if c := a.Manifest.Capabilities[s.record.Capability]; c != nil && c.Loop != nil {
-		rules = slices.Concat(rules, c.Loop.Rules)
-	}
-	for _, d := range post.Decisions {
-		it := s.hold.Item(d.ID)
-		if d.Action != holds.Edit || it == nil {
-			continue
-		}
-		if off := e.orders.Load().off(s.record.Agent, it.Server, it.Tool); off != nil {
-			return problem.New(problem.EditDenied, "%s The hold stays open.", deniedText(*off))
-		}
-		if v := policy.Evaluate(rules, policy.Call{Server: it.Server, Tool: it.Tool}); v.Effect == policy.Deny {
-			return problem.New(problem.EditDenied, "%s The hold stays open.", deniedText(v))
-		}
 	}
 	return nil
 }

@@ -146,6 +146,8 @@ type StartRequest struct {
 	Metadata               json.RawMessage
 	// Requester is the identity from the credential.
 	Requester string
+	// Groups are the requester's groups, also from the credential.
+	Groups []string
 	// Key is the idempotency key, or "".
 	Key string
 }
@@ -238,7 +240,7 @@ func (e *Engine) resolve(r StartRequest) (*Agent, *capabilities.Capability, erro
 func (e *Engine) createdEntry(ctx context.Context, a *Agent, c *capabilities.Capability, r StartRequest) (journal.Created, error) {
 	out := journal.Created{
 		Agent: r.Agent, AgentDigest: a.Manifest.Digest, Capability: r.Capability, Input: r.Input,
-		Requester: r.Requester, SessionID: r.SessionID, Metadata: r.Metadata, System: c.Loop.System,
+		Requester: r.Requester, RequesterGroups: r.Groups, SessionID: r.SessionID, Metadata: r.Metadata, System: c.Loop.System,
 	}
 	var err error
 	if len(c.Loop.System) > maxInline {

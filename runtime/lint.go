@@ -14,7 +14,7 @@ import (
 // capability's model sees; a name is empty where the tool is not shown.
 func offered(tools []mcp.Tool, shown *toolSet) (calls []policy.Call, names []string) {
 	for _, t := range tools {
-		calls = append(calls, policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive})
+		calls = append(calls, asPolicy(t))
 		i := slices.IndexFunc(shown.named, func(n mcp.Named) bool { return n.Tool.Server == t.Server && n.Tool.Name == t.Name })
 		if i < 0 {
 			names = append(names, "")

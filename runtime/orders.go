@@ -305,12 +305,13 @@ func (e *Engine) learnOrders(ctx context.Context) {
 	}
 }
 
-// verdict is what the operator's orders and policy say about a call of the tool.
-func (w *run) verdict(tools *toolSet, t mcp.Tool) policy.Verdict {
+// verdict is what the operator's orders and policy say about a call of the tool
+// with the arguments.
+func (w *run) verdict(tools *toolSet, t mcp.Tool, args json.RawMessage) policy.Verdict {
 	if off := w.orders.off(w.record.Agent, t.Server, t.Name); off != nil {
 		return *off
 	}
-	return tools.verdict(t)
+	return policy.Evaluate(tools.rules, inRun(asPolicy(t), w.record, w.state.Created, args))
 }
 
 // pausedNow parks the run when its agent is paused.

@@ -112,7 +112,7 @@ func (w *run) judge(c *journal.Call) judgement {
 	if !ok {
 		return judgement{finish: w.gone(c)}
 	}
-	v := w.verdict(w.toolSet(), tool)
+	v := w.verdict(w.toolSet(), tool, c.Effective())
 	switch {
 	case v.Effect == policy.Deny:
 		return judgement{finish: finish(c, journal.Denied, deniedText(v))}
@@ -138,7 +138,7 @@ func (w *run) judgeStarted(c *journal.Call) judgement {
 	if !ok {
 		return w.judgeLost(c, tool, retry, "its tool is not offered now")
 	}
-	v := w.verdict(w.toolSet(), tool)
+	v := w.verdict(w.toolSet(), tool, c.Started.Arguments)
 	seen := c.Started.ToolDigest
 	if retry {
 		seen = c.Item.ToolDigest

@@ -11,7 +11,9 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/schema"
+	"agentos/runtime/journal"
 	"agentos/runtime/mcp"
+	"agentos/runtime/store"
 )
 
 // Agent is a loaded agent with its connections. It must not be copied.
@@ -107,9 +109,17 @@ func definition(n mcp.Named) json.RawMessage {
 	})
 }
 
-// verdict is what policy says about a call of the tool.
-func (s *toolSet) verdict(t mcp.Tool) policy.Verdict {
-	return policy.Evaluate(s.rules, policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive})
+// asPolicy is a tool as policy sees it.
+func asPolicy(t mcp.Tool) policy.Call {
+	return policy.Call{Server: t.Server, Tool: t.Name, Destructive: t.Destructive}
+}
+
+// inRun completes a call with what conditions may look at.
+func inRun(c policy.Call, r store.Record, created journal.Created, args json.RawMessage) policy.Call {
+	c.Args, c.Input = args, created.Input
+	c.Requester = policy.Requester{Name: created.Requester, Groups: created.RequesterGroups}
+	c.Run = policy.Run{ID: r.ID, Agent: r.Agent, Capability: r.Capability, SessionID: r.SessionID, Env: r.Env}
+	return c
 }
 
 func (s *toolSet) names() []string {
@@ -128,7 +138,8 @@ type OfferedTool struct {
 	Description            string
 	InputSchema            json.RawMessage
 	Effect                 string
-	Verdict                policy.Verdict
+	// Verdict is what is known before there is a call; see policy.Static.
+	Verdict policy.Verdict
 }
 
 // Tools returns what a capability of the agent offers its model now.
@@ -142,7 +153,7 @@ func (a *Agent) Tools(c *capabilities.Capability) []OfferedTool {
 		t := n.Tool
 		out = append(out, OfferedTool{
 			Provider: n.Provider, Server: t.Server, Tool: t.Name, Description: t.Description,
-			InputSchema: t.InputSchema, Effect: string(t.Effect), Verdict: set.verdict(t),
+			InputSchema: t.InputSchema, Effect: string(t.Effect), Verdict: policy.Static(set.rules, asPolicy(t)),
 		})
 	}
 	return out

@@ -193,7 +193,7 @@ func (w *run) check(tc gateway.ToolCall, tools *toolSet, id string) (journal.Ask
 			return refuse("The arguments of %s do not fit its schema, so it did not run: %s. Call it again with arguments that fit.", tc.Name, faultText(faults))
 		}
 	}
-	a.Verdict = w.verdict(tools, tool)
+	a.Verdict = w.verdict(tools, tool, args)
 	if a.Verdict.Effect == policy.Deny {
 		return a, &journal.Finished{Outcome: journal.Denied, Text: deniedText(a.Verdict)}
 	}

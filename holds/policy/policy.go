@@ -2,7 +2,10 @@
 // allow, ask or deny. It touches no network, store or clock.
 package policy
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Effect is what a rule does to a call it matches.
 type Effect string
@@ -12,6 +15,8 @@ const (
 	Allow Effect = "allow"
 	Ask   Effect = "ask"
 	Deny  Effect = "deny"
+	// Conditional is the effect of a Static verdict that depends on the call.
+	Conditional Effect = "conditional"
 )
 
 // OnExpire says what happens to a call whose hold was not decided in time.
@@ -33,6 +38,9 @@ type Rule struct {
 	// Tool is a raw tool name or glob, or "server/tool" with globs in both parts;
 	// see Match.
 	Tool string
+	// When narrows the rule to the calls for which it is true; nil means every
+	// call of the tool.
+	When *Condition
 	// Expires is how long a hold of this rule waits; 7 days by default.
 	Expires time.Duration
 	// OnExpire is RejectOnExpire by default.
@@ -47,7 +55,8 @@ type Verdict struct {
 	// Rules are the ids of the rules that led to the effect; empty when the
 	// default (allow) applied.
 	Rules []string `json:"rules,omitempty"`
-	// Reason is the reason of the first deciding rule that has one.
+	// Reason is the reason of the first deciding rule that has one, and which
+	// conditions could not be decided.
 	Reason string `json:"reason,omitempty"`
 
 	// Expires and OnExpire are set when the effect is Ask: the shortest wait of
@@ -64,4 +73,11 @@ type Call struct {
 	// Destructive says that the server declares destructiveHint: true; such a
 	// call is asked about unless a rule that names the tool allows it.
 	Destructive bool
+
+	// Args are the arguments, exactly as they would be sent; Input is the input
+	// of the run. They and what follows are for conditions.
+	Args      json.RawMessage
+	Input     json.RawMessage
+	Requester Requester
+	Run       Run
 }

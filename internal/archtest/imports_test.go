@@ -31,7 +31,7 @@ var table = []struct {
 	{"internal/egress", "internal/problem"},
 
 	// The rules, pure.
-	{"holds/policy", ""},
+	{"holds/policy", "internal/rawjson"},
 	{"holds", "holds/policy internal/problem internal/rawjson internal/schema"},
 	{"capabilities", "holds/policy internal/rawjson internal/schema internal/strictyaml"},
 	{"runtime/journal", "holds holds/policy internal/problem internal/rawjson"},
@@ -172,6 +172,7 @@ var libraries = []struct {
 	path string
 	may  string
 }{
+	{"cel.dev/cel-go", "holds/policy"},
 	{"code.dny.dev/ssrf", "internal/egress"},
 	{"github.com/chromedp/cdproto", "internal/testenv/browser"},
 	{"github.com/chromedp/chromedp", "internal/testenv/browser"},

@@ -59,8 +59,10 @@ type Created struct {
 	Capability  string          `json:"capability"`
 	Input       json.RawMessage `json:"input"`
 	Requester   string          `json:"requester"`
-	SessionID   string          `json:"session_id,omitempty"`
-	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	// RequesterGroups are the groups the requester was in then.
+	RequesterGroups []string        `json:"requester_groups,omitempty"`
+	SessionID       string          `json:"session_id,omitempty"`
+	Metadata        json.RawMessage `json:"metadata,omitempty"`
 	// System is the system message of the run, kept so that a manifest changed
 	// meanwhile does not rewrite a conversation that has begun. A long one is kept
 	// once for all runs: SystemDigest names it and System is filled in when the
