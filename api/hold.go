@@ -25,7 +25,9 @@ type Hold struct {
 	Kind string `json:"kind"`
 	// Intent is one sentence: what happens on approval.
 	Intent string `json:"intent"`
-	Items  []Item `json:"items"`
+	// Requester is who asked for the run.
+	Requester string `json:"requester,omitempty"`
+	Items     []Item `json:"items"`
 	// Actions are what can be done with an item of this hold.
 	Actions []string `json:"actions"`
 	// Revision grows with every change; a decision may name the one it saw.
@@ -46,8 +48,11 @@ type Item struct {
 	// ID is our call id, unique in the run.
 	ID    string `json:"id"`
 	Title string `json:"title"`
-	// Data are the arguments exactly as they will be sent.
+	// Data are the arguments exactly as they will be sent when they are approved.
 	Data json.RawMessage `json:"data"`
+	// Proposed are the arguments the hold was opened with, where Data are those of
+	// an edit that waits for more people to approve it.
+	Proposed json.RawMessage `json:"proposed,omitempty"`
 	// Server is the alias in the manifest, Tool the raw tool name.
 	Server string `json:"server"`
 	Tool   string `json:"tool"`
@@ -61,7 +66,13 @@ type Item struct {
 	// Changed is set when the tool's definition is not the one an earlier
 	// approval was given for.
 	Changed *Change `json:"changed,omitempty"`
-	// Decision is nil while nobody has decided the item.
+	// Reviewers are who may decide; nil means one person, whoever may decide at all.
+	Reviewers *Reviewers `json:"reviewers,omitempty"`
+	// Votes are what people said, oldest first, of an item that more than one must
+	// approve; Approvals is how many approve it as it stands.
+	Votes     []Vote `json:"votes,omitempty"`
+	Approvals int    `json:"approvals,omitempty"`
+	// Decision is nil while the item is not decided.
 	Decision *Decision `json:"decision,omitempty"`
 }
 
@@ -79,6 +90,31 @@ type Decision struct {
 	Reason string          `json:"reason,omitempty"`
 	By     string          `json:"by"`
 	At     Time            `json:"at"`
+}
+
+// Reviewers say who may decide an item.
+type Reviewers struct {
+	// Require is how many different people must approve the same arguments.
+	Require int `json:"require"`
+	// NotRequester keeps the person who asked for the run from deciding.
+	NotRequester bool `json:"not_requester,omitempty"`
+	// Sets are people by role and name; a reviewer belongs to every one of them.
+	Sets []ReviewerSet `json:"sets,omitempty"`
+}
+
+// ReviewerSet are the people one rule lets decide: everyone with one of the roles
+// and everyone with one of the names.
+type ReviewerSet struct {
+	Rule  string   `json:"rule"`
+	Roles []string `json:"roles,omitempty"`
+	Users []string `json:"users,omitempty"`
+}
+
+// Vote is what one person said of an item that more than one must approve.
+type Vote struct {
+	Decision
+	// Void says that the vote was for other arguments: they were edited since.
+	Void bool `json:"void,omitempty"`
 }
 
 // RanCall is a call that finished before the hold was looked at.

@@ -146,6 +146,8 @@ type Call struct {
 type CallDecision struct {
 	HoldID string `json:"hold_id"`
 	Decision
+	// Open says that more people had to approve after it.
+	Open bool `json:"open,omitempty"`
 }
 
 // HoldEvent is one hold of a run: when and why it began and ended.

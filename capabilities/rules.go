@@ -64,10 +64,11 @@ func (r *reader) rule(v strictyaml.Value, effect policy.Effect) policy.Rule {
 		OnExpire: r.onExpire(onExpire),
 		Reason:   r.text(o.Get("reason"), none),
 	}
-	o.Refuse("reviewers", "is not supported yet; everyone with the right to decide may decide")
+	reviewers := o.Get("reviewers")
+	rule.Reviewers = readReviewers(reviewers)
 	o.Close()
 	if effect == policy.Allow || effect == policy.Deny {
-		for _, field := range []strictyaml.Value{expires, onExpire} {
+		for _, field := range []strictyaml.Value{expires, onExpire, reviewers} {
 			if field.Present() {
 				field.Problem("'%s' does not apply to effect %s (it applies to ask)", field.Key(), effect)
 			}
@@ -121,7 +122,7 @@ func (r *reader) onExpire(v strictyaml.Value) policy.OnExpire {
 // complete fills in the defaults of a rule that asks.
 func complete(rule policy.Rule) policy.Rule {
 	if rule.Effect != policy.Ask {
-		rule.Expires, rule.OnExpire = time.Duration(0), ""
+		rule.Expires, rule.OnExpire, rule.Reviewers = time.Duration(0), "", policy.Reviewers{}
 		return rule
 	}
 	if rule.Expires == 0 {

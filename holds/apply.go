@@ -1,13 +1,13 @@
 package holds
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"agentos/holds/policy"
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/schema"
@@ -20,8 +20,11 @@ type Post struct {
 	Revision int64
 	// Key is the idempotency key of the request, or "".
 	Key string
-	// By is who decides, from the credential.
-	By string
+	// By is who decides, from the credential; Roles are that person's roles and
+	// groups, and From is the address the request came from.
+	By    string
+	Roles []string
+	From  string
 }
 
 // ItemDecision is the decision for one item as it was posted.
@@ -30,12 +33,16 @@ type ItemDecision struct {
 	Action Action          `json:"action"`
 	Data   json.RawMessage `json:"data,omitempty"`
 	Reason string          `json:"reason,omitempty"`
+	// Verdict is, of an edit, what policy says about the call with Data. The caller
+	// works it out; nobody posts it.
+	Verdict policy.Verdict `json:"-"`
 }
 
 // Limits of a decision request.
 const (
 	maxReason   = 4 << 10
 	maxRequests = 64
+	maxVotes    = 64
 )
 
 // Apply returns the hold after p, all or nothing. The Revision of the result is
@@ -44,8 +51,9 @@ const (
 //
 // Errors: hold_decided, hold_expired and hold_cancelled when it can no longer be
 // decided or an item was decided otherwise; hold_stale when p looked at another
-// revision; idempotency_conflict; invalid_decision and invalid_edit with the
-// faults by path.
+// revision; requester_may_not_decide, not_reviewer and already_voted when the
+// person is not entitled to decide; idempotency_conflict; invalid_decision and
+// invalid_edit with the faults by path; edit_denied.
 func Apply(h Hold, p Post, now time.Time) (next Hold, changed bool, err error) {
 	digest := p.digest()
 	if p.Key != "" {
@@ -57,7 +65,7 @@ func Apply(h Hold, p Post, now time.Time) (next Hold, changed bool, err error) {
 			return h, false, nil
 		}
 	}
-	if len(p.Decisions) > 0 && recorded(h, p) {
+	if len(p.Decisions) > 0 && !slices.ContainsFunc(p.Decisions, func(d ItemDecision) bool { return !recorded(h, p.By, d) }) {
 		return h, false, nil
 	}
 	if err := decidable(h, p, now); err != nil {
@@ -67,36 +75,127 @@ func Apply(h Hold, p Post, now time.Time) (next Hold, changed bool, err error) {
 		return h, false, problem.New(problem.InvalidDecision, "the decisions do not fit the hold; nothing was applied").With(faults...)
 	}
 	for _, d := range p.Decisions {
-		if it := h.Item(d.ID); it.Decision != nil && !same(*it, d, p.By) {
+		if it := h.Item(d.ID); it.Decision != nil && !recorded(h, p.By, d) {
 			return h, false, problem.New(problem.HoldDecided,
 				"item %s was already decided (%s by %s)", d.ID, it.Decision.Action, it.Decision.By)
 		}
 	}
+	if err := entitled(h, p); err != nil {
+		return h, false, err
+	}
 	if faults := checkEdits(h, p); len(faults) > 0 {
 		return h, false, problem.New(problem.InvalidEdit, "the edited arguments do not fit the tool's schema; the hold stays open").With(faults...)
 	}
-	return apply(h, p, digest, now), true, nil
-}
-
-func apply(h Hold, p Post, digest string, now time.Time) Hold {
-	h.Items = slices.Clone(h.Items)
-	for _, d := range p.Decisions {
-		it := h.Item(d.ID)
-		if it.Decision != nil {
-			continue
-		}
-		it.Decision = &Decision{Action: d.Action, Data: d.Data, Reason: d.Reason, By: p.By, At: now}
-		if d.Action == Approve {
-			it.Decision.Data = nil
-		}
+	next, err = apply(h, p, now)
+	if err != nil {
+		return h, false, err
 	}
 	if p.Key != "" {
-		h.Requests = append(slices.Clone(h.Requests), Request{Key: p.Key, Digest: digest})
+		next.Requests = append(slices.Clone(h.Requests), Request{Key: p.Key, Digest: digest})
+	}
+	return next, true, nil
+}
+
+func apply(h Hold, p Post, now time.Time) (Hold, error) {
+	h.Items = slices.Clone(h.Items)
+	for _, d := range p.Decisions {
+		if recorded(h, p.By, d) {
+			continue
+		}
+		it := h.Item(d.ID)
+		if d.Action == Edit {
+			if err := edit(h, it, p, d.Verdict); err != nil {
+				return h, err
+			}
+		}
+		made := Decision{Action: d.Action, Data: d.Data, Reason: d.Reason, By: p.By, At: now, From: p.From}
+		if d.Action == Approve {
+			made.Data = nil
+		}
+		it.Record(made)
 	}
 	if len(h.Pending()) == 0 {
 		h.Status = Decided
 	}
-	return h
+	return h, nil
+}
+
+// edit takes what policy says about the edited arguments into account: what it
+// denies is refused, and whom it asks are asked too, beginning with the person
+// who edits.
+func edit(h Hold, it *Item, p Post, v policy.Verdict) error {
+	switch v.Effect {
+	case policy.Deny:
+		return problem.New(problem.EditDenied, "policy denies the call with these arguments (%s)%s; the hold stays open",
+			strings.Join(v.Rules, ", "), because(v.Reason))
+	case policy.Ask:
+		if stricter := it.Reviewers.And(v.Reviewers); !stricter.Equal(it.Reviewers) {
+			it.Tighten(stricter)
+			return mayDecide(h, *it, p)
+		}
+	case policy.Allow, policy.Conditional:
+	}
+	return nil
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + strings.TrimSuffix(reason, ".")
+}
+
+// entitled refuses a person who may not decide about one of the items, or who has
+// said something else about it before.
+func entitled(h Hold, p Post) error {
+	for i, d := range p.Decisions {
+		it := h.Item(d.ID)
+		if recorded(h, p.By, d) {
+			continue
+		}
+		if err := mayDecide(h, *it, p); err != nil {
+			return err
+		}
+		if was := it.said(p.By); was != nil {
+			return problem.New(problem.AlreadyVoted, "you have said %s about item %s; it waits for other people", was.Action, d.ID)
+		}
+		if len(it.Votes) > 0 && p.Revision == 0 && d.Action != Reject {
+			return problem.New(problem.InvalidDecision, "others have said something about the hold; nothing was applied").With(problem.Detail{
+				Path:    "/revision",
+				Message: "is required: others have decided about item " + d.ID + "; look at the hold and give the revision that you saw",
+			})
+		}
+		if len(it.Votes) >= maxVotes {
+			return problem.New(problem.InvalidDecision, "the decisions do not fit the hold; nothing was applied").With(problem.Detail{
+				Path: "/decisions/" + strconv.Itoa(i), Message: "item " + d.ID + " has been edited too often; reject it",
+			})
+		}
+	}
+	return nil
+}
+
+func mayDecide(h Hold, it Item, p Post) error {
+	r := it.Reviewers
+	if r.NotRequester && p.By == h.Requester {
+		return problem.New(problem.RequesterMayNotDecide, "%s asked for the run and may not decide about item %s", p.By, it.ID)
+	}
+	set := r.Lacking(policy.Person{Name: p.By, Roles: p.Roles})
+	if set == nil {
+		return nil
+	}
+	return problem.New(problem.NotReviewer, "%s may not decide about item %s: %s", p.By, it.ID, wants(*set))
+}
+
+// wants says in words whom a set asks for.
+func wants(set policy.ReviewerSet) string {
+	var ways []string
+	if len(set.Roles) > 0 {
+		ways = append(ways, "a person with role "+strings.Join(set.Roles, " or "))
+	}
+	if len(set.Users) > 0 {
+		ways = append(ways, strings.Join(set.Users, " or "))
+	}
+	return "rule " + set.Rule + " asks for " + strings.Join(ways, ", or ")
 }
 
 func decidable(h Hold, p Post, now time.Time) error {
@@ -203,27 +302,20 @@ func checkEdits(h Hold, p Post) []problem.Detail {
 	return faults
 }
 
-// recorded reports whether every decision of p is already in h, made by the same
-// person.
-func recorded(h Hold, p Post) bool {
-	for _, d := range p.Decisions {
-		it := h.Item(d.ID)
-		if it == nil || it.Decision == nil || !same(*it, d, p.By) {
-			return false
-		}
+// recorded reports whether h has the decision already, made by the same person.
+func recorded(h Hold, by string, d ItemDecision) bool {
+	it := h.Item(d.ID)
+	if it == nil {
+		return false
 	}
-	return true
-}
-
-func same(it Item, d ItemDecision, by string) bool {
-	was := it.Decision
-	if was.Action != d.Action || was.Reason != d.Reason || was.By != by {
+	was := it.said(by)
+	if was == nil || was.Action != d.Action || was.Reason != d.Reason {
 		return false
 	}
 	if d.Action == Approve {
 		return len(d.Data) == 0 || rawjson.Equal(d.Data, it.Data)
 	}
-	return bytes.Equal(was.Data, d.Data) || rawjson.Equal(was.Data, d.Data)
+	return rawjson.Equal(was.Data, d.Data) || len(was.Data)+len(d.Data) == 0
 }
 
 func (p Post) digest() string {

@@ -6,7 +6,9 @@
 package holds
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"agentos/holds/policy"
@@ -73,9 +75,11 @@ type Hold struct { //nolint:recvcheck // Closed returns a changed copy
 	Kind       Kind   `json:"kind"`
 	Status     Status `json:"status"`
 	// Intent is one sentence: what will happen on approval.
-	Intent  string   `json:"intent"`
-	Items   []Item   `json:"items"`
-	Actions []Action `json:"actions"`
+	Intent string `json:"intent"`
+	// Requester is who asked for the run.
+	Requester string   `json:"requester,omitempty"`
+	Items     []Item   `json:"items"`
+	Actions   []Action `json:"actions"`
 	// Revision is the number of journal entries the run had when the hold last
 	// changed. It is unique within a run, so a revision of an earlier hold never
 	// fits a later one.
@@ -95,8 +99,11 @@ type Hold struct { //nolint:recvcheck // Closed returns a changed copy
 type Item struct {
 	ID    string `json:"id"`
 	Title string `json:"title"`
-	// Data are the arguments exactly as they will be sent.
+	// Data are the arguments exactly as they will be sent when they are approved.
 	Data json.RawMessage `json:"data"`
+	// Proposed are the arguments the hold was opened with, where Data are those of
+	// an edit that waits for more people to approve it.
+	Proposed json.RawMessage `json:"proposed,omitempty"`
 	// Server is the alias in the manifest, Tool the raw tool name.
 	Server string `json:"server"`
 	Tool   string `json:"tool"`
@@ -110,6 +117,11 @@ type Item struct {
 	// Changed is set when the tool's definition is not the one an earlier
 	// approval was given for.
 	Changed *Change `json:"changed,omitempty"`
+	// Reviewers are who may decide the item, and how many of them must approve.
+	Reviewers policy.Reviewers `json:"reviewers,omitzero"`
+	// Votes are what people said, oldest first, of an item that more than one must
+	// approve.
+	Votes []Vote `json:"votes,omitempty"`
 	// Decision is nil while nobody has decided the item.
 	Decision *Decision `json:"decision,omitempty"`
 }
@@ -131,6 +143,15 @@ type Decision struct {
 	// By is the identity from the credential, never from the request.
 	By string    `json:"by"`
 	At time.Time `json:"at"`
+	// From is the address the decision came from, for the record only.
+	From string `json:"from,omitempty"`
+}
+
+// Vote is what one person said of an item that more than one must approve.
+type Vote struct {
+	Decision
+	// Void says that the vote was for other arguments: they were edited since.
+	Void bool `json:"void,omitempty"`
 }
 
 // Request is the memory of an accepted decision request.
@@ -158,6 +179,67 @@ func (h *Hold) Item(id string) *Item {
 		if h.Items[i].ID == id {
 			return &h.Items[i]
 		}
+	}
+	return nil
+}
+
+// Approvals is how many different people approve the item as it stands.
+func (it *Item) Approvals() int {
+	people := map[string]bool{}
+	for _, v := range it.Votes {
+		if !v.Void && v.approves() {
+			people[v.By] = true
+		}
+	}
+	return len(people)
+}
+
+func (d *Decision) approves() bool { return d.Action == Approve || d.Action == Edit }
+
+// Record adds what a person decided about it, which must be entitled and sound
+// (see Apply). It decides the item when one person is enough, when it is no
+// approval, or when it is the last approval that was needed. Whoever reads a
+// journal works out the same from its entries.
+func (it *Item) Record(d Decision) {
+	if it.Reviewers.Needed() == 1 {
+		it.Decision = &d
+		return
+	}
+	it.Votes = slices.Clone(it.Votes)
+	if d.Action == Edit && !bytes.Equal(d.Data, it.Data) {
+		for i := range it.Votes {
+			it.Votes[i].Void = true
+		}
+		if it.Proposed == nil {
+			it.Proposed = it.Data
+		}
+		it.Data = d.Data
+	}
+	it.Votes = append(it.Votes, Vote{Decision: d})
+	if !d.approves() || it.Approvals() >= it.Reviewers.Needed() {
+		it.Decision = &d
+	}
+}
+
+// Tighten replaces the reviewers by stricter ones. What was said so far counts no
+// more: it was said under other rules.
+func (it *Item) Tighten(r policy.Reviewers) {
+	it.Reviewers = r
+	it.Votes = slices.Clone(it.Votes)
+	for i := range it.Votes {
+		it.Votes[i].Void = true
+	}
+}
+
+// said returns what the person called by has said of the item as it stands, or nil.
+func (it *Item) said(by string) *Decision {
+	for i := range it.Votes {
+		if v := &it.Votes[i]; !v.Void && v.By == by {
+			return &v.Decision
+		}
+	}
+	if it.Decision != nil && it.Decision.By == by {
+		return it.Decision
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (w *run) openHold(p plan) (Outcome, error) {
 		ID: store.HoldID(w.record.ID, w.state.Holds+1), RunID: w.record.ID, Env: w.record.Env,
 		Agent: w.record.Agent, Capability: w.record.Capability,
 		Kind: p.kind, Status: holds.Pending, Intent: intent(p.kind, p.ask), Items: p.ask, Actions: holds.Actions(p.kind),
-		Revision: w.state.Seq + 1, CreatedAt: now, ExpiresAt: now.Add(p.expires), OnExpire: p.onFail,
+		Requester: w.state.Created.Requester, Revision: w.state.Seq + 1, CreatedAt: now, ExpiresAt: now.Add(p.expires), OnExpire: p.onFail,
 	}
 	if h.OnExpire == "" {
 		h.OnExpire = policy.RejectOnExpire
@@ -207,8 +207,25 @@ func (w *run) finished(end ended) journal.Finished {
 // arguments it proposed.
 func editedText(c *journal.Call, ran json.RawMessage, text string) string {
 	note := "A reviewer changed the arguments of this call before it ran. Proposed: " + string(c.Arguments) + ". It ran with: " + string(ran) + "."
-	if c.Decision != nil && c.Decision.Reason != "" {
-		note += " Their reason: " + c.Decision.Reason
+	if reason := editReason(c); reason != "" {
+		note += " Their reason: " + reason
 	}
 	return note + "\nResult: " + text
+}
+
+// editReason is why the arguments were changed: what the editor said, who of
+// several people need not be the one whose approval let the call run.
+func editReason(c *journal.Call) string {
+	reason := ""
+	if c.Decision != nil {
+		reason = c.Decision.Reason
+	}
+	if c.Item != nil {
+		for _, v := range c.Item.Votes {
+			if !v.Void && v.Action == holds.Edit {
+				reason = v.Reason
+			}
+		}
+	}
+	return reason
 }

@@ -56,10 +56,11 @@ func (e *Engine) tryDecide(ctx context.Context, env, holdID string, post holds.P
 		return holds.Hold{}, err
 	}
 	now := e.cfg.Clock.Now().Add(s.ahead)
-	next, changed, err := holds.Apply(s.hold, post, now.UTC().Truncate(time.Millisecond))
-	if err == nil && changed {
-		err = e.checkEdits(s, post)
+	post, err = e.withVerdicts(s, post)
+	if err != nil {
+		return s.hold, err
 	}
+	next, changed, err := holds.Apply(s.hold, post, now.UTC().Truncate(time.Millisecond))
 	if err != nil && s.state != nil {
 		// The memory of the hold may be old; only what the store says goes out as
 		// the hold as it stands. It is forgotten now, so the store is read next.
@@ -132,12 +133,25 @@ func agree(h store.HoldView) error {
 	return nil
 }
 
+// decisionEntries are what a request changed: what each person said, and the end
+// of the hold when that decides it.
 func decisionEntries(before, after holds.Hold, by string) ([]journal.New, error) {
 	d := journal.HoldDecision{HoldID: after.ID, By: by}
 	for i, it := range after.Items {
-		if it.Decision != nil && before.Items[i].Decision == nil {
-			d.Items = append(d.Items, journal.DecidedItem{ID: it.ID, Proposed: it.Data, Decision: *it.Decision})
+		was := before.Items[i]
+		entry := journal.DecidedItem{ID: it.ID, Proposed: was.Data, Open: it.Decision == nil}
+		switch {
+		case len(it.Votes) > len(was.Votes):
+			entry.Decision = it.Votes[len(it.Votes)-1].Decision
+		case it.Decision != nil && was.Decision == nil:
+			entry.Decision = *it.Decision
+		default:
+			continue
 		}
+		if !it.Reviewers.Equal(was.Reviewers) {
+			entry.Reviewers = &it.Reviewers
+		}
+		d.Items = append(d.Items, entry)
 	}
 	decided, err := journal.Encode(journal.HoldDecided, d)
 	if err != nil || after.Status != holds.Decided {

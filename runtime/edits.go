@@ -11,32 +11,29 @@ import (
 	"agentos/runtime/journal"
 )
 
-// checkEdits refuses edited arguments that policy would deny: the model could not
-// have run them either.
-func (e *Engine) checkEdits(s suspended, post holds.Post) error {
-	for _, d := range post.Decisions {
+// withVerdicts adds to every edit what the operator's orders and the policy of now
+// say about the call with the edited arguments: the model could not have run what
+// they deny either.
+func (e *Engine) withVerdicts(s suspended, post holds.Post) (holds.Post, error) {
+	post.Decisions = slices.Clone(post.Decisions)
+	for i, d := range post.Decisions {
 		it := s.hold.Item(d.ID)
 		if d.Action != holds.Edit || it == nil {
 			continue
 		}
 		v, err := e.editVerdict(s, it, d.Data)
 		if err != nil {
-			return err
+			return post, err
 		}
-		if v.Effect == policy.Deny {
-			return problem.New(problem.EditDenied, "%s The hold stays open.", deniedText(v))
-		}
+		post.Decisions[i].Verdict = v
 	}
-	return nil
+	return post, nil
 }
 
-// editVerdict is what the operator's orders and the policy of now say about a
-// call with edited arguments.
 func (e *Engine) editVerdict(s suspended, it *holds.Item, data json.RawMessage) (policy.Verdict, error) {
 	a := e.agents[s.record.Agent]
 	if a == nil {
-		return policy.Verdict{}, problem.New(problem.EditDenied,
-			"this server does not serve agent %q, so it cannot check edited arguments; edit at one that does. The hold stays open.", s.record.Agent)
+		return policy.Verdict{Effect: policy.Deny, Reason: "this server does not serve agent " + s.record.Agent + " and cannot check edited arguments; edit at one that does"}, nil
 	}
 	if off := e.orders.Load().off(s.record.Agent, it.Server, it.Tool); off != nil {
 		return *off, nil

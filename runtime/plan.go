@@ -117,7 +117,7 @@ func (w *run) judge(c *journal.Call) judgement {
 	case v.Effect == policy.Deny:
 		return judgement{finish: finish(c, journal.Denied, deniedText(v))}
 	case c.Approved() && c.Item.ToolDigest != tool.Digest:
-		return judgement{ask: w.changedItem(c, tool), verdict: v}
+		return judgement{ask: changedItem(c, tool, v), verdict: v}
 	case c.Approved():
 		return judgement{tool: tool}
 	case c.Verdict.Effect == policy.Ask || v.Effect == policy.Ask || c.Item != nil:
@@ -150,7 +150,7 @@ func (w *run) judgeStarted(c *journal.Call) judgement {
 	case again && seen == tool.Digest && (retry || c.Approved() || v.Effect == policy.Allow):
 		return judgement{tool: tool}
 	}
-	return judgement{unknown: unknownItem(c, tool)}
+	return judgement{unknown: unknownItem(c, tool, v)}
 }
 
 // judgeLost decides about a started call whose tool is gone: it cannot run again,
@@ -159,7 +159,7 @@ func (w *run) judgeLost(c *journal.Call, tool mcp.Tool, retry bool, why string) 
 	if retry || mcp.Effect(c.Started.Effect) != mcp.Once {
 		return judgement{finish: lostCall(c, why)}
 	}
-	return judgement{unknown: unknownItem(c, tool)}
+	return judgement{unknown: unknownItem(c, tool, policy.Verdict{})}
 }
 
 // lostCall ends a call of which nobody knows whether it had its effect.
@@ -200,12 +200,21 @@ func lastWords(s *journal.State) []journal.Finished {
 	return list
 }
 
-// unknownItem asks what became of a call. tool is its definition now, or empty.
-func unknownItem(c *journal.Call, tool mcp.Tool) *holds.Item {
+// unknownItem asks what became of a call. tool is its definition now, or empty,
+// and now what policy says about it. Whoever had to be asked before the call is
+// asked what became of it, but one of them is enough: what happened is no matter
+// of agreement, and a retry sends what was approved.
+func unknownItem(c *journal.Call, tool mcp.Tool, now policy.Verdict) *holds.Item {
+	who := c.Verdict.Reviewers.And(now.Reviewers)
+	if c.Item != nil {
+		who = c.Item.Reviewers.And(now.Reviewers)
+	}
+	who.Require = 0
 	it := &holds.Item{
 		ID: c.ID, Title: c.Tool, Data: c.Started.Arguments, Server: c.Server, Tool: c.Tool,
 		ToolDigest: tool.Digest, Schema: tool.InputSchema,
-		Reason: "The call was started and its end was not seen: it may have had its effect.",
+		Reason:    "The call was started and its end was not seen: it may have had its effect.",
+		Reviewers: who,
 	}
 	if tool.Digest != "" && tool.Digest != c.Started.ToolDigest {
 		it.Reason += " The definition of the tool has changed since."
@@ -251,22 +260,28 @@ func personText(d *holds.Decision) string {
 	return string(d.Data)
 }
 
-// item is what a reviewer sees of a call.
+// item is what a reviewer sees of a call. When policy does not ask any more, what
+// it said when the call was asked for stands; and whoever a hold asked once is
+// asked again.
 func item(c *journal.Call, tool mcp.Tool, now policy.Verdict) *holds.Item {
-	v := c.Verdict
+	v := now
 	if v.Effect != policy.Ask {
-		v = now
+		v = c.Verdict
 	}
-	return &holds.Item{
+	it := &holds.Item{
 		ID: c.ID, Title: c.Tool, Data: c.Effective(), Server: c.Server, Tool: c.Tool,
-		ToolDigest: tool.Digest, Schema: tool.InputSchema, Rules: v.Rules, Reason: v.Reason,
+		ToolDigest: tool.Digest, Schema: tool.InputSchema, Rules: v.Rules, Reason: v.Reason, Reviewers: v.Reviewers,
 	}
+	if c.Item != nil {
+		it.Reviewers = c.Item.Reviewers.And(v.Reviewers)
+	}
+	return it
 }
 
 // changedItem asks again about an approved call whose tool is not the one that
 // was approved.
-func (w *run) changedItem(c *journal.Call, tool mcp.Tool) *holds.Item {
-	it := item(c, tool, c.Verdict)
+func changedItem(c *journal.Call, tool mcp.Tool, now policy.Verdict) *holds.Item {
+	it := item(c, tool, now)
 	it.Reason = "The definition of the tool changed after the call was approved; look at it again."
 	it.Changed = &holds.Change{OldDigest: c.Item.ToolDigest, OldSchema: c.Item.Schema, OldDecision: c.Decision}
 	return it

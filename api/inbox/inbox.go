@@ -34,6 +34,10 @@ import (
 // Principal is who looks at a page, from the credential of the request.
 type Principal struct {
 	Name string
+	// Roles are the roles and groups of the person.
+	Roles []string
+	// From is the address the request came from.
+	From string
 }
 
 // HoldQuery chooses holds; empty members choose all.

@@ -63,15 +63,19 @@ func dataOf[T any](e journal.Entry, t journal.Type) T {
 func toHold(h holds.Hold) api.Hold {
 	out := api.Hold{
 		HoldID: h.ID, RunID: h.RunID, Env: h.Env, Agent: h.Agent, Capability: h.Capability,
-		Status: api.HoldStatus(h.Status), Kind: string(h.Kind), Intent: h.Intent,
+		Status: api.HoldStatus(h.Status), Kind: string(h.Kind), Intent: h.Intent, Requester: h.Requester,
 		Items: make([]api.Item, len(h.Items)), Actions: make([]string, len(h.Actions)), Revision: h.Revision,
 		CreatedAt: api.Time{Time: h.CreatedAt}, ExpiresAt: api.Time{Time: h.ExpiresAt}, OnExpire: string(h.OnExpire),
 		Reason: h.Reason,
 	}
 	for i, it := range h.Items {
 		out.Items[i] = api.Item{
-			ID: it.ID, Title: it.Title, Data: it.Data, Server: it.Server, Tool: it.Tool, ToolDigest: it.ToolDigest,
+			ID: it.ID, Title: it.Title, Data: it.Data, Proposed: it.Proposed, Server: it.Server, Tool: it.Tool, ToolDigest: it.ToolDigest,
 			Schema: it.Schema, Rules: it.Rules, Reason: it.Reason, Decision: toDecision(it.Decision),
+			Reviewers: toReviewers(it.Reviewers), Approvals: it.Approvals(),
+		}
+		for _, v := range it.Votes {
+			out.Items[i].Votes = append(out.Items[i].Votes, api.Vote{Decision: *toDecision(&v.Decision), Void: v.Void})
 		}
 		if ch := it.Changed; ch != nil {
 			out.Items[i].Changed = &api.Change{
@@ -81,6 +85,18 @@ func toHold(h holds.Hold) api.Hold {
 	}
 	for i, a := range h.Actions {
 		out.Actions[i] = string(a)
+	}
+	return out
+}
+
+// toReviewers is nil where one person is enough, whoever it is.
+func toReviewers(r policy.Reviewers) *api.Reviewers {
+	if r.Needed() == 1 && !r.NotRequester && len(r.Sets) == 0 {
+		return nil
+	}
+	out := &api.Reviewers{Require: r.Needed(), NotRequester: r.NotRequester}
+	for _, s := range r.Sets {
+		out.Sets = append(out.Sets, api.ReviewerSet{Rule: s.Rule, Roles: s.Roles, Users: s.Users})
 	}
 	return out
 }

@@ -162,6 +162,7 @@ func TestEveryDocumentedError(t *testing.T) {
 	r.provokeConflicts()
 	r.provokeStore(held)
 	r.provokeEditDenied(r.held("A-1"))
+	r.provokeReviewers()
 	r.fullQueue()
 	r.want(call{method: "POST", path: runsPath, body: ok}, problem.QueueFull)
 	for _, key := range r.checked.missing(r.checked.doc) {
@@ -321,7 +322,7 @@ func (r *rig) provokeStore(held api.Run) {
 // provokeEditDenied restarts with a manifest that denies what is held.
 func (r *rig) provokeEditDenied(held api.Run) {
 	r.stop()
-	r.rule = "deny"
+	r.rule = "deny: [cancel_order]"
 	r.up()
 	a := r.want(call{
 		method: "POST", path: home + "/holds/" + held.Hold.HoldID + "/decisions",
@@ -393,5 +394,37 @@ func TestPathSegmentsAreDecoded(t *testing.T) {
 		if a := r.send(call{method: "GET", path: home + "/agents/" + name}); a.code() != "agent_not_found" {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
+	}
+}
+
+// provokeReviewers restarts with a manifest that names reviewers.
+func (r *rig) provokeReviewers() {
+	r.stop()
+	r.rule = "approve: [{tool: cancel_order, reviewers: {roles: [finance], require: 2, not_requester: true}}]"
+	r.up()
+	r.server.TellApart()
+	held := r.held("A-1")
+	decide := func(person, body string) call {
+		return call{method: "POST", path: home + "/holds/" + held.Hold.HoldID + "/decisions", body: body, headers: []string{"X-Test-Person: " + person}}
+	}
+	approve, reject := okDecide, `{"decisions":[{"id":"call_1","action":"reject"}]}`
+	r.want(decide("local *", approve), problem.RequesterMayNotDecide)
+	r.want(decide("ann support", approve), problem.NotReviewer)
+	first := r.send(decide("ann finance", approve))
+	var done api.Decided
+	if err := json.Unmarshal(first.body, &done); err != nil || first.status != http.StatusOK {
+		r.t.Fatalf("the first vote: %d %s", first.status, first.body)
+	}
+	it := done.Hold.Items[0]
+	if it.Approvals != 1 || it.Reviewers.Require != 2 || it.Decision != nil || len(it.Votes) != 1 || it.Votes[0].By != "ann" ||
+		done.Hold.Status != api.HoldPending || done.Hold.Requester != "local" {
+		r.t.Errorf("the hold after one vote: %s", first.body)
+	}
+	r.want(decide("ann finance", reject), problem.AlreadyVoted)
+	r.want(decide("bob finance", approve), problem.InvalidDecision) // without the revision that bob saw
+	r.want(decide("bob finance", strings.Replace(approve, "{", `{"revision":1,`, 1)), problem.HoldStale)
+	second := r.send(decide("bob finance", strings.Replace(approve, "{", fmt.Sprintf(`{"revision":%d,`, done.Hold.Revision), 1)))
+	if err := json.Unmarshal(second.body, &done); err != nil || done.Hold.Status != api.HoldDecided || done.Hold.Items[0].Approvals != 2 {
+		r.t.Errorf("the second vote: %d %s", second.status, second.body)
 	}
 }

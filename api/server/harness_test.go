@@ -62,7 +62,7 @@ capabilities:
     timeout: 30s
     loop:
       model: main
-      %s: [cancel_order]
+      %s
 `
 
 // testClock is the system clock moved forward by a test, with heartbeats that come
@@ -225,7 +225,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{
-		t: t, dir: dir, ledger: filepath.Join(dir, "ledger"), rule: "approve",
+		t: t, dir: dir, ledger: filepath.Join(dir, "ledger"), rule: "approve: [cancel_order]",
 		clock: &testClock{beats: make(chan time.Time)}, log: &logBuffer{},
 	}
 	return r.up()

@@ -104,17 +104,19 @@ type decideInput struct {
 	holdInput
 	wait    time.Duration
 	key, by string
+	roles   []string
+	from    string
 	body    api.Decide
 }
 
 func readDecide(in *input) decideInput {
-	r := decideInput{holdInput: readHoldID(in), wait: in.wait(), key: in.key(), by: in.principal()}
+	r := decideInput{holdInput: readHoldID(in), wait: in.wait(), key: in.key(), by: in.principal(), roles: in.roles(), from: from(in.c.Request())}
 	in.body("Decide", &r.body)
 	return r
 }
 
 func (s *Server) decide(ctx context.Context, in decideInput) (reply, error) {
-	post := holds.Post{Revision: in.body.Revision, Key: in.key, By: in.by}
+	post := holds.Post{Revision: in.body.Revision, Key: in.key, By: in.by, Roles: in.roles, From: in.from}
 	for _, d := range in.body.Decisions {
 		post.Decisions = append(post.Decisions, holds.ItemDecision{
 			ID: d.ID, Action: holds.Action(d.Action), Data: d.Data, Reason: d.Reason,

@@ -30,7 +30,8 @@ func (s *Server) showPage(c echo.Context) error {
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	s.inbox.ServeHTTP(c.Response(), c.Request().WithContext(ctx), inbox.Principal{Name: s.principal(c.Request())})
+	name, roles := s.identify(c.Request())
+	s.inbox.ServeHTTP(c.Response(), c.Request().WithContext(ctx), inbox.Principal{Name: name, Roles: roles, From: from(c.Request())})
 	return nil
 }
 
@@ -92,7 +93,7 @@ func (p pages) Decide(ctx context.Context, who inbox.Principal, id string, d api
 		return api.Hold{}, noHold(store.ErrNotFound, id)
 	}
 	out, err := body[api.Decided](p.s.decide(ctx, decideInput{
-		holdInput: holdInput{env: p.s.cfg.Env, hold: id}, by: who.Name, body: d,
+		holdInput: holdInput{env: p.s.cfg.Env, hold: id}, by: who.Name, roles: who.Roles, from: who.From, body: d,
 	}))
 	if known := (*holdError)(nil); errors.As(err, &known) {
 		return known.hold, err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"agentos/holds/policy"
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/strictyaml"
@@ -285,11 +287,32 @@ func (in *input) noBody() {
 
 // principal is who makes the request. Every handler that needs to know takes it
 // from here.
-func (in *input) principal() string { return in.s.principal(in.c.Request()) }
+func (in *input) principal() string {
+	name, _ := in.s.identify(in.c.Request())
+	return name
+}
 
-// principal tells identity from the credential of a request. Without keys
-// everybody who may talk to this server is the same person.
-func (*Server) principal(*http.Request) string { return "local" }
+// roles are the roles and groups of who makes the request.
+func (in *input) roles() []string {
+	_, roles := in.s.identify(in.c.Request())
+	return roles
+}
+
+// everybody tells identity from the credential of a request. Without keys everybody
+// who may talk to this server is the same person, who has every role.
+func everybody(*http.Request) (name string, roles []string) {
+	return "local", []string{policy.AnyRole}
+}
+
+// from is the address the request came from, for the record. What a proxy says in
+// a header is not believed.
+func from(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return host
+}
 
 // clip shortens a caller's own words before they are repeated to them.
 func clip(text string) string {

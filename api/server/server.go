@@ -3,7 +3,7 @@
 // listener. It refuses to decide anything about runs and holds: a handler reads a
 // request, calls the engine (writes) or the store (reads), and encodes the answer.
 //
-// Identity is taken from a request in one place, Server.principal. Until keys can
+// Identity is taken from a request in one place, Server.identify. Until keys can
 // be configured everybody who reaches the server is "local"; guard.go keeps web
 // pages from being that.
 package server
@@ -81,6 +81,8 @@ type Server struct {
 	spec    document
 	metrics metrics
 	inbox   *inbox.Inbox
+	// identify tells who makes a request, with roles and groups.
+	identify func(*http.Request) (name string, roles []string)
 	// stopping ends when waits and event streams must end.
 	stopping context.Context //nolint:containedctx // the server's own lifetime, not a request's
 	stop     context.CancelFunc
@@ -100,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Warnings == nil {
 		cfg.Warnings = func() []string { return nil }
 	}
-	s := &Server{cfg: cfg, echo: echo.New()}
+	s := &Server{cfg: cfg, echo: echo.New(), identify: everybody}
 	var err error
 	if s.spec, err = loadDocument(); err != nil {
 		return nil, err

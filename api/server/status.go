@@ -14,7 +14,7 @@ func status(code problem.Code) int {
 		return http.StatusBadRequest
 	case problem.Unauthorized:
 		return http.StatusUnauthorized
-	case problem.ForbiddenOrigin, problem.EditDenied:
+	case problem.ForbiddenOrigin, problem.EditDenied, problem.NotReviewer, problem.RequesterMayNotDecide, problem.AlreadyVoted:
 		return http.StatusForbidden
 	case problem.EnvNotFound, problem.AgentNotFound, problem.CapabilityNotFound, problem.RunNotFound,
 		problem.HoldNotFound, problem.RouteNotFound:

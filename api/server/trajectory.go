@@ -140,7 +140,7 @@ func (t *teller) opened(at api.Time, h holds.Hold) {
 func (t *teller) decided(d journal.HoldDecision) {
 	for _, it := range d.Items {
 		c := t.calls[it.ID]
-		c.Decisions = append(c.Decisions, api.CallDecision{HoldID: d.HoldID, Decision: *toDecision(&it.Decision)})
+		c.Decisions = append(c.Decisions, api.CallDecision{HoldID: d.HoldID, Decision: *toDecision(&it.Decision), Open: it.Open})
 	}
 }
 

@@ -109,6 +109,7 @@ func printHold(w io.Writer, p paint, h api.Hold) error {
 		[2]string{"intent", h.Intent},
 		[2]string{"kind", h.Kind},
 		[2]string{"run", h.RunID},
+		[2]string{"requester", h.Requester},
 		[2]string{"agent", h.Agent},
 		[2]string{"capability", h.Capability},
 		[2]string{"opened", stamp(h.CreatedAt.Time)},
@@ -156,7 +157,40 @@ func printItem(w io.Writer, p paint, it api.Item) {
 			fmt.Fprintf(w, "  schema as approved: %s\n", visible.Text(string(c.OldSchema)))
 		}
 	}
+	printReviewers(w, it)
 	printArguments(w, "arguments", it.Data)
+	if len(it.Proposed) > 0 {
+		printArguments(w, "before the edit", it.Proposed)
+	}
+}
+
+// printReviewers shows who may decide, and how far that has come.
+func printReviewers(w io.Writer, it api.Item) {
+	r := it.Reviewers
+	if r == nil {
+		return
+	}
+	for _, s := range r.Sets {
+		var who []string
+		if len(s.Roles) > 0 {
+			who = append(who, "role "+strings.Join(s.Roles, " or "))
+		}
+		who = append(who, s.Users...)
+		fmt.Fprintf(w, "  reviewers: %s (rule %s)\n", visible.Text(strings.Join(who, " or ")), visible.Text(s.Rule))
+	}
+	if r.NotRequester {
+		fmt.Fprintln(w, "  reviewers: not the requester")
+	}
+	if r.Require > 1 {
+		fmt.Fprintf(w, "  approved:  by %d of %d people\n", it.Approvals, r.Require)
+	}
+	for _, v := range it.Votes {
+		void := ""
+		if v.Void {
+			void = ", void since the arguments were edited"
+		}
+		fmt.Fprintf(w, "    %s by %s at %s%s%s\n", visible.Text(v.Action), visible.Text(v.By), stamp(v.At.Time), because(v.Reason), void)
+	}
 }
 
 func printArguments(w io.Writer, name string, raw json.RawMessage) {
@@ -309,8 +343,12 @@ func (r *remote) showDecided(done api.Decided, waited bool) error {
 	}
 	pending := 0
 	for _, it := range done.Hold.Items {
-		if it.Decision == nil {
-			pending++
+		if it.Decision != nil {
+			continue
+		}
+		pending++
+		if it.Reviewers != nil && it.Approvals > 0 {
+			fmt.Fprintf(r.out, "%s: approved by %d of %d people\n", it.ID, it.Approvals, it.Reviewers.Require)
 		}
 	}
 	if pending > 0 {

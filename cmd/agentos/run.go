@@ -202,6 +202,8 @@ func (s *session) stay(ctx context.Context, run api.Run) error {
 		}
 		if err := s.decide(ctx, run.Hold.HoldID); errors.Is(err, errLeft) {
 			return s.left(run, "you left it undecided")
+		} else if errors.Is(err, errMore) {
+			return s.left(run, "more people must approve it")
 		} else if err != nil {
 			return err
 		}
@@ -277,6 +279,9 @@ func (s *session) left(run api.Run, why string) error {
 	return errors.Join(err, failed{exitFailed})
 }
 
+// errMore says that what was decided at the terminal is not enough.
+var errMore = errors.New("more people must approve")
+
 // decide asks about a hold until the server has taken the answer.
 func (s *session) decide(ctx context.Context, holdID string) error {
 	for {
@@ -288,11 +293,13 @@ func (s *session) decide(ctx context.Context, holdID string) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.client.Decide(ctx, client.Decide{
+		done, err := s.client.Decide(ctx, client.Decide{
 			Env: environment, Hold: holdID, Body: api.Decide{Decisions: decisions, Revision: hold.Revision},
 		})
 		refused := (*client.Error)(nil)
 		switch {
+		case err == nil && done.Hold.Status == api.HoldPending:
+			return errMore
 		case !errors.As(err, &refused) || refused.Hold == nil:
 			return err
 		case refused.Problem.Code == problem.HoldExpired || refused.Problem.Code == problem.HoldCancelled:

@@ -352,6 +352,9 @@ func describeData(t journal.Type, data json.RawMessage) (string, error) {
 		parts := make([]string, len(d.Items))
 		for i, it := range d.Items {
 			parts[i] = it.ID + " " + string(it.Decision.Action)
+			if it.Open {
+				parts[i] += " (more people are needed)"
+			}
 		}
 		return strings.Join(parts, ", ") + " by " + d.By, err
 	case journal.HoldClosed:

@@ -117,6 +117,16 @@ func (r Rule) matches(c Call) bool {
 	return Match(r.Tool, c.Server, c.Tool)
 }
 
+// reviewers are the rule's, under its id.
+func (r Rule) reviewers() Reviewers {
+	out := r.Reviewers
+	out.Sets = slices.Clone(out.Sets)
+	for i := range out.Sets {
+		out.Sets[i].Rule = r.ID
+	}
+	return out
+}
+
 func verdict(e Effect, rules []Rule) Verdict {
 	v := Verdict{Effect: e}
 	for _, r := range rules {
@@ -142,6 +152,7 @@ func askVerdict(rules []Rule) Verdict {
 		if r.OnExpire == FailOnExpire {
 			v.OnExpire = FailOnExpire
 		}
+		v.Reviewers = v.Reviewers.And(r.reviewers())
 	}
 	return v
 }

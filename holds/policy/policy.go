@@ -47,6 +47,9 @@ type Rule struct {
 	OnExpire OnExpire
 	// Reason is shown to the reviewer, and to the model when the rule denies.
 	Reason string
+	// Reviewers are who may decide when the rule asks. Its sets, at most one, are
+	// given the id of the rule in a verdict.
+	Reviewers Reviewers
 }
 
 // Verdict is the outcome for one call.
@@ -58,6 +61,8 @@ type Verdict struct {
 	// Reason is the reason of the first deciding rule that has one, and which
 	// conditions could not be decided.
 	Reason string `json:"reason,omitempty"`
+	// Reviewers are, when the effect is Ask, what satisfies every deciding rule.
+	Reviewers Reviewers `json:"reviewers,omitzero"`
 
 	// Expires and OnExpire are set when the effect is Ask: the shortest wait of
 	// the deciding rules, and fail when any of them says so.

@@ -23,8 +23,14 @@ const (
 	InvalidDecision Code = "invalid_decision"
 	// InvalidEdit: Edited arguments do not fit the tool's schema; the hold stays open.
 	InvalidEdit Code = "invalid_edit"
-	// EditDenied: Policy denies the tool whose arguments were edited; the hold stays open.
+	// EditDenied: Policy denies the call with the edited arguments; the hold stays open.
 	EditDenied Code = "edit_denied"
+	// NotReviewer: The rule that asks names other people; the message says whom.
+	NotReviewer Code = "not_reviewer"
+	// RequesterMayNotDecide: The person asked for the run, and the rule wants somebody else to decide.
+	RequesterMayNotDecide Code = "requester_may_not_decide"
+	// AlreadyVoted: The person has said something else about the item, which waits for other people.
+	AlreadyVoted Code = "already_voted"
 	// IdempotencyConflict: The Idempotency-Key was used for another request.
 	IdempotencyConflict Code = "idempotency_conflict"
 	// EnvNotFound: The server has no such environment.

@@ -192,6 +192,10 @@ type DecidedItem struct {
 	ID       string          `json:"id"`
 	Proposed json.RawMessage `json:"proposed"`
 	Decision holds.Decision  `json:"decision"`
+	// Open says that the decision is one of several that the item needs.
+	Open bool `json:"open,omitempty"`
+	// Reviewers replace the item's where edited arguments ask for stricter ones.
+	Reviewers *policy.Reviewers `json:"reviewers,omitempty"`
 }
 
 // HoldDecision is the data of hold.decided: the items one request decided.

@@ -65,11 +65,14 @@ type Call struct {
 }
 
 // Effective returns the arguments the call runs with: those of an edit, else the
-// ones a person was shown, else the proposed ones.
+// ones a person was shown, else the proposed ones. An edit that not enough people
+// have approved counts for nothing.
 func (c *Call) Effective() json.RawMessage {
 	switch {
 	case c.Decision != nil && c.Decision.Action == holds.Edit:
 		return c.Decision.Data
+	case c.Item != nil && c.Decision == nil && c.Item.Proposed != nil:
+		return c.Item.Proposed
 	case c.Item != nil:
 		return c.Item.Data
 	}
@@ -244,12 +247,20 @@ func (s *State) addDecided(data []byte) error {
 		if !bytes.Equal(d.Items[i].Proposed, it.Data) {
 			return fmt.Errorf("item %s was decided with other arguments than it shows", d.Items[i].ID)
 		}
-		decision := &d.Items[i].Decision
-		it.Decision = decision
+		if it.Decision != nil {
+			return fmt.Errorf("item %s was decided before", it.ID)
+		}
+		if r := d.Items[i].Reviewers; r != nil {
+			it.Tighten(*r)
+		}
+		it.Record(d.Items[i].Decision)
+		if open := it.Decision == nil; open != d.Items[i].Open {
+			return fmt.Errorf("item %s has %d approvals of the %d it needs; the entry says something else", it.ID, it.Approvals(), it.Reviewers.Needed())
+		}
 		if s.Hold.Kind == holds.OutcomeUnknown {
-			c.Resolution = decision
+			c.Resolution = it.Decision
 		} else {
-			c.Decision = decision
+			c.Decision = it.Decision
 		}
 	}
 	return nil

@@ -1,0 +1,63 @@
+package capabilities
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"agentos/holds/policy"
+	"agentos/internal/strictyaml"
+)
+
+// maxRequire bounds how many people a rule may ask for.
+const maxRequire = 20
+
+// readReviewers reads who may decide. Which roles and users there are is known
+// only to the server that the manifest will run on.
+func readReviewers(v strictyaml.Value) policy.Reviewers {
+	o := v.Object()
+	if !o.Valid() {
+		return policy.Reviewers{}
+	}
+	r := policy.Reviewers{
+		Require:      int(o.Get("require").Int(1, maxRequire, 0)),
+		NotRequester: o.Get("not_requester").Bool(false),
+	}
+	set := policy.ReviewerSet{Roles: people(o.Get("roles")), Users: people(o.Get("users"))}
+	o.Close()
+	if len(set.Roles)+len(set.Users) > 0 {
+		r.Sets = []policy.ReviewerSet{set}
+	}
+	if v.Len() == 0 {
+		v.Problem("says nothing; leave it out for one person, whoever may decide")
+	}
+	if len(set.Roles) == 0 && len(set.Users) > 0 && r.Require > len(set.Users) {
+		v.Problem("asks for %d people and names %d users; nobody could ever approve", r.Require, len(set.Users))
+	}
+	return r
+}
+
+// people reads a list of roles or users.
+func people(v strictyaml.Value) []string {
+	var out []string
+	if v.IsList() && v.Len() == 0 {
+		v.Problem("is empty; leave it out for everyone who may decide")
+	}
+	for _, item := range v.List(maxNames) {
+		name := item.String()
+		switch {
+		case !item.IsText():
+			continue
+		case name == "" || len(name) > 256 || strings.ContainsFunc(name, notInName):
+			item.Problem("must be a name of 1 to 256 visible characters without spaces")
+		case name == policy.AnyRole:
+			item.Problem("stands for nobody in particular; leave roles and users out for everyone who may decide")
+		case slices.Contains(out, name):
+			item.Problem("is listed twice")
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func notInName(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }
