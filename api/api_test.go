@@ -18,7 +18,7 @@ import (
 var structs = map[string]any{
 	"Error": api.Error{}, "ErrorBody": api.ErrorBody{}, "CreateRun": api.CreateRun{}, "Run": api.Run{}, "RunList": api.RunList{},
 	"Usage": api.Usage{}, "Entry": api.Entry{}, "Hold": api.Hold{}, "Item": api.Item{}, "Change": api.Change{},
-	"Decision": api.Decision{}, "Reviewers": api.Reviewers{}, "ReviewerSet": api.ReviewerSet{}, "Vote": api.Vote{}, "RanCall": api.RanCall{}, "HoldList": api.HoldList{}, "Decide": api.Decide{},
+	"Decision": api.Decision{}, "Reviewers": api.Reviewers{}, "ReviewerSet": api.ReviewerSet{}, "Escalation": api.Escalation{}, "Vote": api.Vote{}, "RanCall": api.RanCall{}, "HoldList": api.HoldList{}, "Decide": api.Decide{},
 	"ItemDecision": api.ItemDecision{}, "Decided": api.Decided{}, "Trajectory": api.Trajectory{}, "Turn": api.Turn{},
 	"Call": api.Call{}, "CallDecision": api.CallDecision{}, "HoldEvent": api.HoldEvent{}, "Recovery": api.Recovery{},
 	"Totals": api.Totals{}, "Verdict": api.Verdict{}, "AgentList": api.AgentList{}, "Agent": api.Agent{},

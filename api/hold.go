@@ -108,6 +108,15 @@ type ReviewerSet struct {
 	Rule  string   `json:"rule"`
 	Roles []string `json:"roles,omitempty"`
 	Users []string `json:"users,omitempty"`
+	// Escalate are more people from a time on; nil none.
+	Escalate *Escalation `json:"escalate,omitempty"`
+}
+
+// Escalation are people who may decide too from a time on.
+type Escalation struct {
+	At    Time     `json:"at"`
+	Roles []string `json:"roles,omitempty"`
+	Users []string `json:"users,omitempty"`
 }
 
 // Vote is what one person said of an item that more than one must approve.

@@ -134,7 +134,7 @@ func TestLoadEveryKey(t *testing.T) {
 	wantRules := []policy.Rule{
 		{
 			ID: "refunds", Effect: policy.Ask, Tool: "refund_*", When: over100, Expires: 72 * time.Hour, OnExpire: policy.RejectOnExpire, Reason: "Over 100 needs finance.",
-			Reviewers: policy.Reviewers{Require: 2, NotRequester: true, Sets: []policy.ReviewerSet{{Roles: []string{"finance", "007"}, Users: []string{"ann@example.com"}}}},
+			Reviewers: policy.Reviewers{Require: 2, NotRequester: true, Sets: []policy.ReviewerSet{{Roles: []string{"finance", "007"}, Users: []string{"ann@example.com"}, Escalate: &policy.Escalation{Roles: []string{"board"}, AfterMS: 86_400_000}}}},
 		},
 		{ID: "allow:orders/lookup_order", Effect: policy.Allow, Tool: "orders/lookup_order"},
 		{ID: "deny:*/drop_table", Effect: policy.Deny, Tool: "*/drop_table"},

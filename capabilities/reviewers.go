@@ -31,10 +31,58 @@ func readReviewers(v strictyaml.Value) policy.Reviewers {
 	if v.Len() == 0 {
 		v.Problem("says nothing; leave it out for one person, whoever may decide")
 	}
-	if len(set.Roles) == 0 && len(set.Users) > 0 && r.Require > len(set.Users) {
-		v.Problem("asks for %d people and names %d users; nobody could ever approve", r.Require, len(set.Users))
-	}
 	return r
+}
+
+// escalate reads {escalate: {to: {roles, users}, after}} into the rule's reviewers.
+func escalate(v strictyaml.Value, rule *policy.Rule) {
+	o := v.Object()
+	e := o.Get("escalate")
+	e.Required()
+	eo := e.Object()
+	to, after := eo.Get("to"), eo.Get("after")
+	who := to.Object()
+	more := &policy.Escalation{
+		Roles: people(who.Get("roles")), Users: people(who.Get("users")),
+		AfterMS: after.Duration(maxExpires, 0).Milliseconds(),
+	}
+	if eo.Valid() {
+		to.Required()
+		after.Required()
+	}
+	who.Close()
+	eo.Close()
+	o.Close()
+	expires := rule.Expires
+	if expires == 0 {
+		expires = policy.DefaultExpires
+	}
+	switch {
+	case len(rule.Reviewers.Sets) == 0:
+		v.Problem("needs reviewers with roles or users; without them everyone is asked from the beginning")
+	case who.Valid() && len(more.Roles)+len(more.Users) == 0:
+		to.Problem("names nobody; give roles or users")
+	case more.After() >= expires:
+		after.Problem("must be less than expires (%s), or nobody else is ever asked", expires)
+	default:
+		rule.Reviewers.Sets[0].Escalate = more
+	}
+}
+
+// checkRequire reports a number of people that can never come together.
+func checkRequire(v strictyaml.Value, r policy.Reviewers) {
+	if len(r.Sets) == 0 {
+		return
+	}
+	s := r.Sets[0]
+	roles, users := s.Roles, slices.Clone(s.Users)
+	if e := s.Escalate; e != nil {
+		roles, users = slices.Concat(roles, e.Roles), append(users, e.Users...)
+	}
+	slices.Sort(users)
+	if users = slices.Compact(users); len(roles) == 0 && r.Require > len(users) {
+		v.Problem("asks for %d people and names %d users; nobody could ever approve", r.Require, len(users))
+	}
 }
 
 // people reads a list of roles or users.

@@ -61,11 +61,15 @@ func (r *reader) rule(v strictyaml.Value, effect policy.Effect) policy.Rule {
 		ID: r.ruleID(id), Effect: effect, Tool: toolPattern(tool),
 		When:     condition(o.Get("when")),
 		Expires:  expires.Duration(maxExpires, 0),
-		OnExpire: r.onExpire(onExpire),
+		OnExpire: readOnExpire(onExpire),
 		Reason:   r.text(o.Get("reason"), none),
 	}
 	reviewers := o.Get("reviewers")
 	rule.Reviewers = readReviewers(reviewers)
+	if onExpire.IsMapping() {
+		escalate(onExpire, &rule)
+	}
+	checkRequire(reviewers, rule.Reviewers)
 	o.Close()
 	if effect == policy.Allow || effect == policy.Deny {
 		for _, field := range []strictyaml.Value{expires, onExpire, reviewers} {
@@ -111,9 +115,14 @@ func (r *reader) ruleID(v strictyaml.Value) string {
 	return id
 }
 
-func (r *reader) onExpire(v strictyaml.Value) policy.OnExpire {
-	if v.Text() == "escalate" || v.IsMapping() {
-		v.Problem("escalation is not supported yet; must be reject or fail")
+// readOnExpire reads reject or fail. The long form, read by escalate, rejects when
+// nobody has decided in the end.
+func readOnExpire(v strictyaml.Value) policy.OnExpire {
+	if v.IsMapping() {
+		return policy.RejectOnExpire
+	}
+	if v.Text() == "escalate" {
+		v.Problem("says not to whom; write {escalate: {to: {roles: [...]}, after: 24h}}")
 		return ""
 	}
 	return policy.OnExpire(v.OneOf(string(policy.RejectOnExpire), string(policy.FailOnExpire)))

@@ -69,10 +69,10 @@ mcp_servers: {s: {zzzzzzzzzzzz: 1, effects: {zzzzzzzzzzzz: 1}}}
 capabilities:
   c:
     zzzzzzzzzzzz: 1
-    loop: {zzzzzzzzzzzz: 1, approve: [{zzzzzzzzzzzz: 1, reviewers: {zzzzzzzzzzzz: 1}}], deny: [{zzzzzzzzzzzz: 1, reviewers: {zzzzzzzzzzzz: 1}}]}
+    loop: {zzzzzzzzzzzz: 1, approve: [{zzzzzzzzzzzz: 1, reviewers: {zzzzzzzzzzzz: 1}, on_expire: {zzzzzzzzzzzz: 1, escalate: {zzzzzzzzzzzz: 1, to: {zzzzzzzzzzzz: 1}}}}], deny: [{zzzzzzzzzzzz: 1, reviewers: {zzzzzzzzzzzz: 1}, on_expire: {zzzzzzzzzzzz: 1, escalate: {zzzzzzzzzzzz: 1, to: {zzzzzzzzzzzz: 1}}}}]}
 config: {zzzzzzzzzzzz: 1, models: {m: {zzzzzzzzzzzz: 1}}}
 network: {zzzzzzzzzzzz: 1}
-policy: {zzzzzzzzzzzz: 1, rules: [{zzzzzzzzzzzz: 1, reviewers: {zzzzzzzzzzzz: 1}}]}
+policy: {zzzzzzzzzzzz: 1, rules: [{zzzzzzzzzzzz: 1, reviewers: {zzzzzzzzzzzz: 1}, on_expire: {zzzzzzzzzzzz: 1, escalate: {zzzzzzzzzzzz: 1, to: {zzzzzzzzzzzz: 1}}}}]}
 `
 
 func keysOfReader(t *testing.T) map[string][]string {
@@ -105,8 +105,8 @@ func TestSchemaAndReaderKnowTheSameKeys(t *testing.T) {
 	if diff := cmp.Diff(want, keysOfReader(t)); diff != "" {
 		t.Errorf("keys of the schema (-) and of the reader (+):\n%s", diff)
 	}
-	if len(want) != 15 {
-		t.Errorf("%d objects compared, want 15: the probe or the walk misses some", len(want))
+	if len(want) != 24 {
+		t.Errorf("%d objects compared, want 24: the probe or the walk misses some", len(want))
 	}
 }
 

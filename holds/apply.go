@@ -80,7 +80,7 @@ func Apply(h Hold, p Post, now time.Time) (next Hold, changed bool, err error) {
 				"item %s was already decided (%s by %s)", d.ID, it.Decision.Action, it.Decision.By)
 		}
 	}
-	if err := entitled(h, p); err != nil {
+	if err := entitled(h, p, now); err != nil {
 		return h, false, err
 	}
 	if faults := checkEdits(h, p); len(faults) > 0 {
@@ -104,7 +104,7 @@ func apply(h Hold, p Post, now time.Time) (Hold, error) {
 		}
 		it := h.Item(d.ID)
 		if d.Action == Edit {
-			if err := edit(h, it, p, d.Verdict); err != nil {
+			if err := edit(h, it, p, d.Verdict, now); err != nil {
 				return h, err
 			}
 		}
@@ -123,7 +123,7 @@ func apply(h Hold, p Post, now time.Time) (Hold, error) {
 // edit takes what policy says about the edited arguments into account: what it
 // denies is refused, and whom it asks are asked too, beginning with the person
 // who edits.
-func edit(h Hold, it *Item, p Post, v policy.Verdict) error {
+func edit(h Hold, it *Item, p Post, v policy.Verdict, now time.Time) error {
 	switch v.Effect {
 	case policy.Deny:
 		return problem.New(problem.EditDenied, "policy denies the call with these arguments (%s)%s; the hold stays open",
@@ -131,7 +131,7 @@ func edit(h Hold, it *Item, p Post, v policy.Verdict) error {
 	case policy.Ask:
 		if stricter := it.Reviewers.And(v.Reviewers); !stricter.Equal(it.Reviewers) {
 			it.Tighten(stricter)
-			return mayDecide(h, *it, p)
+			return mayDecide(h, it, p, now)
 		}
 	case policy.Allow, policy.Conditional:
 	}
@@ -147,13 +147,13 @@ func because(reason string) string {
 
 // entitled refuses a person who may not decide about one of the items, or who has
 // said something else about it before.
-func entitled(h Hold, p Post) error {
+func entitled(h Hold, p Post, now time.Time) error {
 	for i, d := range p.Decisions {
 		it := h.Item(d.ID)
 		if recorded(h, p.By, d) {
 			continue
 		}
-		if err := mayDecide(h, *it, p); err != nil {
+		if err := mayDecide(h, it, p, now); err != nil {
 			return err
 		}
 		if was := it.said(p.By); was != nil {
@@ -174,28 +174,32 @@ func entitled(h Hold, p Post) error {
 	return nil
 }
 
-func mayDecide(h Hold, it Item, p Post) error {
+func mayDecide(h Hold, it *Item, p Post, now time.Time) error {
 	r := it.Reviewers
 	if r.NotRequester && p.By == h.Requester {
 		return problem.New(problem.RequesterMayNotDecide, "%s asked for the run and may not decide about item %s", p.By, it.ID)
 	}
-	set := r.Lacking(policy.Person{Name: p.By, Roles: p.Roles})
+	set := r.Lacking(policy.Person{Name: p.By, Roles: p.Roles}, now.Sub(h.CreatedAt))
 	if set == nil {
 		return nil
 	}
-	return problem.New(problem.NotReviewer, "%s may not decide about item %s: %s", p.By, it.ID, wants(*set))
+	text := "rule " + set.Rule + " asks for " + people(set.Roles, set.Users)
+	if e := set.Escalate; e != nil {
+		text += ", from " + h.CreatedAt.Add(e.After()).UTC().Format(time.RFC3339) + " on also for " + people(e.Roles, e.Users)
+	}
+	return problem.New(problem.NotReviewer, "%s may not decide about item %s: %s", p.By, it.ID, text)
 }
 
-// wants says in words whom a set asks for.
-func wants(set policy.ReviewerSet) string {
+// people says in words who has one of the roles or names.
+func people(roles, users []string) string {
 	var ways []string
-	if len(set.Roles) > 0 {
-		ways = append(ways, "a person with role "+strings.Join(set.Roles, " or "))
+	if len(roles) > 0 {
+		ways = append(ways, "a person with role "+strings.Join(roles, " or "))
 	}
-	if len(set.Users) > 0 {
-		ways = append(ways, strings.Join(set.Users, " or "))
+	if len(users) > 0 {
+		ways = append(ways, strings.Join(users, " or "))
 	}
-	return "rule " + set.Rule + " asks for " + strings.Join(ways, ", or ")
+	return strings.Join(ways, ", or ")
 }
 
 func decidable(h Hold, p Post, now time.Time) error {

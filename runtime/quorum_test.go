@@ -282,3 +282,43 @@ func TestQuorumExpires(t *testing.T) {
 	}
 	r.ran("cancel_order", "", 0)
 }
+
+// When finance has not decided after an hour, the board may decide too; nothing is
+// written at that moment, and at the end of its time the hold rejects.
+func TestEscalation(t *testing.T) {
+	const loop = `      approve:
+        - tool: cancel_order
+          reviewers: {roles: [finance]}
+          expires: 3h
+          on_expire: {escalate: {to: {roles: [board]}, after: 1h}}
+`
+	r := newRig(t, loop, func(_ int, body json.RawMessage) (string, error) {
+		if !strings.Contains(string(body), `"role":"tool"`) {
+			return asks(call{"a", "cancel_order", `{"order_id":"A-1"}`}), nil
+		}
+		return says("ok"), nil
+	}).up()
+	v, late := r.start("go"), r.start("go")
+	seq := v.Seq
+	if _, err := r.voter(v.Hold.ID, "bob board", approve("call_1")); problem.CodeOf(err) != problem.NotReviewer || !strings.Contains(err.Error(), "on also for a person with role board") {
+		t.Errorf("too early: %v", err)
+	}
+	r.clock.advance(time.Hour + time.Second)
+	if _, err := r.voter(v.Hold.ID, "eve support", approve("call_1")); problem.CodeOf(err) != problem.NotReviewer {
+		t.Errorf("nobody at all: %v", err)
+	}
+	if n := len(r.journal(v.ID)); int64(n) != seq {
+		t.Errorf("%d entries, %d when the hold was opened", n, seq)
+	}
+	r.restart()
+	if _, err := r.voter(v.Hold.ID, "bob board", approve("call_1")); err != nil {
+		t.Fatal(err)
+	}
+	r.want(r.wait(v.ID), store.Completed)
+	r.ran("cancel_order", "", 1)
+	r.clock.advance(2 * time.Hour)
+	if s := r.until(late.ID, func(s *journal.State) bool { return s.End != "" }); s.Calls[0].Finished.Outcome != journal.Expired {
+		t.Errorf("outcome %s", s.Calls[0].Finished.Outcome)
+	}
+	r.ran("cancel_order", "", 1)
+}

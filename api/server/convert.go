@@ -72,7 +72,7 @@ func toHold(h holds.Hold) api.Hold {
 		out.Items[i] = api.Item{
 			ID: it.ID, Title: it.Title, Data: it.Data, Proposed: it.Proposed, Server: it.Server, Tool: it.Tool, ToolDigest: it.ToolDigest,
 			Schema: it.Schema, Rules: it.Rules, Reason: it.Reason, Decision: toDecision(it.Decision),
-			Reviewers: toReviewers(it.Reviewers), Approvals: it.Approvals(),
+			Reviewers: toReviewers(it.Reviewers, h.CreatedAt), Approvals: it.Approvals(),
 		}
 		for _, v := range it.Votes {
 			out.Items[i].Votes = append(out.Items[i].Votes, api.Vote{Decision: *toDecision(&v.Decision), Void: v.Void})
@@ -89,14 +89,19 @@ func toHold(h holds.Hold) api.Hold {
 	return out
 }
 
-// toReviewers is nil where one person is enough, whoever it is.
-func toReviewers(r policy.Reviewers) *api.Reviewers {
+// toReviewers is nil where one person is enough, whoever it is. opened is when the
+// hold began to wait.
+func toReviewers(r policy.Reviewers, opened time.Time) *api.Reviewers {
 	if r.Needed() == 1 && !r.NotRequester && len(r.Sets) == 0 {
 		return nil
 	}
 	out := &api.Reviewers{Require: r.Needed(), NotRequester: r.NotRequester}
 	for _, s := range r.Sets {
-		out.Sets = append(out.Sets, api.ReviewerSet{Rule: s.Rule, Roles: s.Roles, Users: s.Users})
+		set := api.ReviewerSet{Rule: s.Rule, Roles: s.Roles, Users: s.Users}
+		if e := s.Escalate; e != nil {
+			set.Escalate = &api.Escalation{At: api.Time{Time: opened.Add(e.After())}, Roles: e.Roles, Users: e.Users}
+		}
+		out.Sets = append(out.Sets, set)
 	}
 	return out
 }

@@ -171,12 +171,10 @@ func printReviewers(w io.Writer, it api.Item) {
 		return
 	}
 	for _, s := range r.Sets {
-		var who []string
-		if len(s.Roles) > 0 {
-			who = append(who, "role "+strings.Join(s.Roles, " or "))
+		fmt.Fprintf(w, "  reviewers: %s (rule %s)\n", people(s.Roles, s.Users), visible.Text(s.Rule))
+		if e := s.Escalate; e != nil {
+			fmt.Fprintf(w, "             from %s on also %s\n", stamp(e.At.Time), people(e.Roles, e.Users))
 		}
-		who = append(who, s.Users...)
-		fmt.Fprintf(w, "  reviewers: %s (rule %s)\n", visible.Text(strings.Join(who, " or ")), visible.Text(s.Rule))
 	}
 	if r.NotRequester {
 		fmt.Fprintln(w, "  reviewers: not the requester")
@@ -191,6 +189,15 @@ func printReviewers(w io.Writer, it api.Item) {
 		}
 		fmt.Fprintf(w, "    %s by %s at %s%s%s\n", visible.Text(v.Action), visible.Text(v.By), stamp(v.At.Time), because(v.Reason), void)
 	}
+}
+
+// people says who has one of the roles or names.
+func people(roles, users []string) string {
+	var who []string
+	if len(roles) > 0 {
+		who = append(who, "role "+strings.Join(roles, " or "))
+	}
+	return visible.Text(strings.Join(append(who, users...), " or "))
 }
 
 func printArguments(w io.Writer, name string, raw json.RawMessage) {

@@ -3,6 +3,7 @@ package policy
 import (
 	"reflect"
 	"slices"
+	"time"
 )
 
 // AnyRole is the role of the person of a server without keys. It stands for every
@@ -35,26 +36,49 @@ type ReviewerSet struct {
 	Rule  string   `json:"rule,omitempty"`
 	Roles []string `json:"roles,omitempty"`
 	Users []string `json:"users,omitempty"`
+	// Escalate widens the set after a while; nil never.
+	Escalate *Escalation `json:"escalate,omitempty"`
 }
+
+// Escalation are more people of whom one may be asked when a hold has waited for
+// some time. It is a matter of the clock alone: nothing happens at that moment.
+type Escalation struct {
+	Roles []string `json:"roles,omitempty"`
+	Users []string `json:"users,omitempty"`
+	// AfterMS is the time since the hold was opened, in milliseconds.
+	AfterMS int64 `json:"after_ms"`
+}
+
+// After is the time since the hold was opened.
+func (e *Escalation) After() time.Duration { return time.Duration(e.AfterMS) * time.Millisecond }
 
 // Needed is how many people must approve; at least 1.
 func (r Reviewers) Needed() int { return max(r.Require, 1) }
 
-// Lacking returns the first set that who does not belong to, or nil.
-func (r Reviewers) Lacking(who Person) *ReviewerSet {
+// Lacking returns the first set that who does not belong to when the hold has
+// waited that long, or nil.
+func (r Reviewers) Lacking(who Person, waited time.Duration) *ReviewerSet {
 	for i := range r.Sets {
-		if !r.Sets[i].has(who) {
+		if !r.Sets[i].has(who, waited) {
 			return &r.Sets[i]
 		}
 	}
 	return nil
 }
 
-func (s ReviewerSet) has(who Person) bool {
-	if slices.Contains(who.Roles, AnyRole) || slices.Contains(s.Users, who.Name) {
+func (s ReviewerSet) has(who Person, waited time.Duration) bool {
+	if named(who, s.Roles, s.Users) {
 		return true
 	}
-	return slices.ContainsFunc(who.Roles, func(role string) bool { return slices.Contains(s.Roles, role) })
+	e := s.Escalate
+	return e != nil && waited >= e.After() && named(who, e.Roles, e.Users)
+}
+
+func named(who Person, roles, users []string) bool {
+	if slices.Contains(who.Roles, AnyRole) || slices.Contains(users, who.Name) {
+		return true
+	}
+	return slices.ContainsFunc(who.Roles, func(role string) bool { return slices.Contains(roles, role) })
 }
 
 // And returns what satisfies both: every set of either, the larger number, and

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -29,7 +30,7 @@ func TestReviewers(t *testing.T) {
 		{"nobody at all", both, Person{}, "a"},
 	} {
 		lacked := ""
-		if s := c.r.Lacking(c.who); s != nil {
+		if s := c.r.Lacking(c.who, time.Hour); s != nil {
 			lacked = s.Rule
 		}
 		if lacked != c.lacked {
@@ -63,5 +64,38 @@ func TestVerdictReviewers(t *testing.T) {
 	}
 	if again := want.And(want); !again.Equal(want) {
 		t.Errorf("twice the same is %+v", again)
+	}
+}
+
+// Other people are added when their time has come, and never before.
+func TestEscalation(t *testing.T) {
+	t.Parallel()
+	r := Reviewers{Sets: []ReviewerSet{{
+		Rule: "a", Roles: []string{"finance"}, Escalate: &Escalation{Roles: []string{"board"}, Users: []string{"zoe"}, AfterMS: time.Hour.Milliseconds()},
+	}}}
+	finance, board, zoe, eve := Person{"f", []string{"finance"}}, Person{"b", []string{"board"}}, Person{"zoe", nil}, Person{"eve", []string{"support"}}
+	for _, c := range []struct {
+		who    Person
+		waited time.Duration
+		may    bool
+	}{
+		{finance, 0, true},
+		{finance, 2 * time.Hour, true},
+		{board, 0, false},
+		{board, -time.Hour, false},
+		{board, time.Hour - time.Millisecond, false},
+		{board, time.Hour, true},
+		{zoe, time.Hour - 1, false},
+		{zoe, time.Hour, true},
+		{eve, 24 * time.Hour, false},
+	} {
+		if may := r.Lacking(c.who, c.waited) == nil; may != c.may {
+			t.Errorf("%s after %s: %v", c.who.Name, c.waited, may)
+		}
+	}
+	// It is one more set when another rule asks as well.
+	both := r.And(Reviewers{Sets: []ReviewerSet{{Rule: "b", Roles: []string{"legal"}}}})
+	if s := both.Lacking(board, time.Hour); s == nil || s.Rule != "b" {
+		t.Errorf("the board stands for legal too: %+v", s)
 	}
 }
