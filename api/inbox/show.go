@@ -265,6 +265,41 @@ type progress struct {
 	Lines []string
 }
 
-// quorum tells the progress of an item that more than one person decides. It is
-// nil while one decision is enough.
-func quorum(api.Item) *progress { return nil }
+// quorum tells who may decide an item and how far their votes have come. It is nil
+// where one decision of anybody who may decide at all is enough.
+func quorum(it api.Item) *progress {
+	r := it.Reviewers
+	if r == nil {
+		return nil
+	}
+	p := &progress{Have: it.Approvals, Need: r.Require}
+	for _, s := range r.Sets {
+		p.Lines = append(p.Lines, "May be decided by "+people(s.Roles, s.Users)+" (rule "+s.Rule+").")
+		if e := s.Escalate; e != nil {
+			p.Lines = append(p.Lines, "From "+stamp(e.At)+" on also by "+people(e.Roles, e.Users)+".")
+		}
+	}
+	if r.NotRequester {
+		p.Lines = append(p.Lines, "Not by the person who asked for the run.")
+	}
+	for _, v := range it.Votes {
+		said := done(v.Action) + " by " + v.By + ", " + stamp(v.At)
+		if v.Reason != "" {
+			said += ": " + v.Reason
+		}
+		if v.Void {
+			said += " (for other arguments, which were edited since)"
+		}
+		p.Lines = append(p.Lines, said)
+	}
+	return p
+}
+
+// people says who has one of the roles or one of the names.
+func people(roles, users []string) string {
+	who := slices.Clone(users)
+	if len(roles) > 0 {
+		who = append(who, "the role "+strings.Join(roles, " or "))
+	}
+	return strings.Join(who, " or ")
+}

@@ -367,3 +367,50 @@ func TestInboxErrors(t *testing.T) {
 		}
 	}
 }
+
+// The page of a hold tells who may decide it and how far the votes have come; a
+// person who may not decide is told so, and the second person's vote decides.
+func TestInboxQuorum(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	r.rule = "approve: [{id: fin, tool: cancel_order, reviewers: {roles: [finance], require: 2, not_requester: true}}]"
+	r.up()
+	r.server.TellApart()
+	run := r.held("A-1")
+	hold := "/inbox/holds/" + run.Hold.HoldID
+	p := newPerson(r)
+	shows := func(words ...string) {
+		t.Helper()
+		page := string(p.get(hold).body)
+		for _, want := range words {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page lacks %q", want)
+			}
+		}
+	}
+	revision := run.Hold.Revision
+	decide := func(who, action string) answer {
+		t.Helper()
+		return p.send(http.MethodPost, hold+"/decide", url.Values{
+			"form_token": {p.token(hold)}, "revision": {strconv.FormatInt(revision, 10)}, "item": {"call_1"}, "action": {action},
+		}, "X-Test-Person: "+who)
+	}
+	shows("May be decided by the role finance (rule fin).", "Not by the person who asked for the run.", "<b>0 of 2</b> approvals")
+	if a := decide("local *", "approve"); a.status != http.StatusForbidden || !strings.Contains(string(a.body), "nothing was recorded") {
+		t.Errorf("the requester: %d", a.status)
+	}
+	if a := decide("ann finance", "approve"); a.status != http.StatusOK {
+		t.Errorf("the first vote: %d", a.status)
+	}
+	shows("<b>1 of 2</b> approvals", "Approved by ann, ")
+	if a := decide("bob finance", "approve"); a.status != http.StatusConflict {
+		t.Errorf("a vote without having seen the first: %d", a.status)
+	}
+	revision++
+	if a := decide("bob finance", "approve"); a.status != http.StatusOK {
+		t.Errorf("the second vote: %d", a.status)
+	}
+	shows("<b>2 of 2</b> approvals", "Everything here is decided.")
+	r.entry(run.RunID, "run.completed")
+	r.ran("cancel_order", "A-1", 1)
+}
