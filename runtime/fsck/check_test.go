@@ -128,7 +128,7 @@ func codes() []store.FindingCode {
 		store.DueMissing, store.DueTime, store.DueStray, store.RunListMissing, store.RunListStray, store.HoldListMissing, store.HoldListStray,
 		store.EnvMissing, store.ExpiryMissing, store.ExpiryUneven, store.ExpiryStray, store.RetireMissing, store.RetireStray, store.KeyMissing, store.KeyStray, store.FileIndex,
 		store.RecordDamaged, store.LeaseStray, store.JournalIncomplete, store.JournalInvalid, store.HistoryInvalid, store.StatusDiffers, store.CallRepeated,
-		store.HoldMissing, store.HoldDamaged, store.HoldDiffers, store.HoldStray, store.JournalOrphan, store.HoldOrphan, store.StateOrphan, store.FileDamaged,
+		store.HoldMissing, store.HoldDamaged, store.HoldDiffers, store.HoldStray, store.JournalOrphan, store.HoldOrphan, store.StateOrphan, store.DocumentDamaged, store.FileDamaged,
 	}
 }
 

@@ -336,6 +336,16 @@ func orphanDamages() []damage {
 			},
 		},
 		{
+			name: "a document is no JSON", want: []breach{{code: store.DocumentDamaged}},
+			file:  []string{"UPDATE documents SET text = x'7b' WHERE name = 'keys'"},
+			redis: []string{`call('HSET', base .. 'docs:prod:keys', 't', '{') return 1`},
+		},
+		{
+			name: "a document has no version", want: []breach{{code: store.DocumentDamaged}},
+			file:  []string{"UPDATE documents SET version = 0 WHERE name = 'keys'"},
+			redis: []string{`return call('HDEL', base .. 'docs:prod:keys', 'n')`},
+		},
+		{
 			name: "a value is missing where there must be one", want: found(store.FileDamaged, "", ""),
 			file: []string{
 				"PRAGMA writable_schema = ON",

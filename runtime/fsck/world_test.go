@@ -234,6 +234,7 @@ func world(tb testing.TB, s store.Store) {
 	a.entries(parked, answer(tb), started(tb, "once"), finished(tb))
 	a.commit(parked, store.Tx{Status: store.Running, Due: time.Minute})
 	a.createWith(keyed, theKey, 0)
+	a.ok(s.SetDocument(tb.Context(), "prod", "keys", store.Document{Version: 1, Text: json.RawMessage(`{}`)}))
 	a.ok(s.PutState(tb.Context(), "run/"+held, "k", json.RawMessage(`1`)))
 	a.ok(s.PutState(tb.Context(), "session/prod/clerk/s1", "k", json.RawMessage(`1`)))
 }

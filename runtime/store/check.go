@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,6 +72,27 @@ func (c Cancel) Check() error {
 		return fmt.Errorf("cancel: hold %q is not a cancelled one of run %s", c.Hold.ID, c.RunID)
 	}
 	return checkEntries(c.Entries, Cancelled)
+}
+
+// Bounds of documents, in bytes: each is read and written as a whole.
+const (
+	maxDocument     = 4 << 20
+	maxDocumentName = 64
+)
+
+// Check reports what is wrong with d under the name.
+func (d Document) Check(name string) error {
+	switch {
+	case name == "" || len(name) > maxDocumentName:
+		return fmt.Errorf("document: the name %.80q has not 1 to %d bytes", name, maxDocumentName)
+	case d.Version < 1:
+		return fmt.Errorf("document %s: version %d, want at least 1", name, d.Version)
+	case len(d.Text) > maxDocument:
+		return fmt.Errorf("document %s: %d bytes, want at most %d", name, len(d.Text), maxDocument)
+	case !json.Valid(d.Text):
+		return fmt.Errorf("document %s: the text is not JSON", name)
+	}
+	return nil
 }
 
 // Check reports what is wrong with p.

@@ -49,6 +49,7 @@ const (
 	JournalOrphan     FindingCode = "journal_orphan"
 	HoldOrphan        FindingCode = "hold_orphan"
 	StateOrphan       FindingCode = "state_orphan"
+	DocumentDamaged   FindingCode = "document_damaged"
 	FileDamaged       FindingCode = "file_damaged"
 )
 
@@ -92,6 +93,7 @@ func kinds() []kind {
 		{JournalOrphan, false, "there are entries of a run that has no record"},
 		{HoldOrphan, false, "there is a hold of a run that does not exist"},
 		{StateOrphan, false, "there is state of a run that does not exist"},
+		{DocumentDamaged, false, "a document that belongs to no run cannot be read; if it is that of the keys, nobody can authenticate"},
 		{FileDamaged, false, "the file is damaged; go back to a backup"},
 	}
 }
@@ -128,7 +130,7 @@ func Found(code FindingCode, runID, holdID, detail string) Finding {
 }
 
 // Trace is something to inspect: a run, when RunID is set, or a part of the store
-// that belongs to no run. Part tells the driver where it came upon it.
+// that belongs to no run, such as a document. Part tells the driver where it came upon it.
 type Trace struct{ RunID, Part string }
 
 // Inspection is what there is of a run, read at one moment.
@@ -149,7 +151,7 @@ type Inspection struct {
 // with it. Both drivers are Inspectors.
 type Inspector interface {
 	// Traces calls visit for all there is to inspect, a page at a time: every run
-	// that has a record, and whatever disagrees with or lacks one. A trace may come
+	// that has a record, whatever disagrees with or lacks one, and documents. A trace may come
 	// more than once. It holds no more than a page in memory and ends with the
 	// first error of visit. What is created meanwhile may be left out.
 	Traces(ctx context.Context, visit func(page []Trace) error) error

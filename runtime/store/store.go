@@ -253,6 +253,14 @@ type Orders struct {
 	Text    json.RawMessage
 }
 
+// Document is a versioned text of an environment that belongs to no run, such as
+// its keys. The text is JSON and opaque to the store.
+type Document struct {
+	// Version grows by one with every change; 0 when there is no document.
+	Version int64
+	Text    json.RawMessage
+}
+
 // Page asks for a part of a list, newest first.
 type Page struct {
 	// Limit is the most rows wanted, 1 to 200.
@@ -376,6 +384,14 @@ type Store interface {
 	// ErrConflict. When it has answered, no Commit is accepted that was judged by
 	// older ones.
 	SetOrders(ctx context.Context, env string, o Orders) error
+
+	// Document reads a document of an environment; version 0 and no text when
+	// there is none.
+	Document(ctx context.Context, env, name string) (Document, error)
+	// SetDocument replaces the document that is at version d.Version-1, else
+	// ErrConflict. Setting what stands already, version and text, changes nothing
+	// and is no error, so it may be repeated after ErrUnavailable.
+	SetDocument(ctx context.Context, env, name string, d Document) error
 
 	// Health asks the store how it is; an error means it cannot be used now.
 	Health(ctx context.Context) (Health, error)

@@ -18,6 +18,7 @@ const (
 	wholeFile   = "file"
 	entriesOf   = "entries of run number "
 	strangeHold = "hold "
+	documentOf  = "document number "
 )
 
 // tracePage is how many traces are read at once.
@@ -30,7 +31,7 @@ type tracing struct {
 	first any
 }
 
-// tracings are runs, then what belongs to no run: entries, holds, state. A hold
+// tracings are runs, then what belongs to no run: entries, holds, state, documents. A hold
 // belongs to the run its id names; an index may say otherwise.
 func tracings() []tracing {
 	return []tracing{
@@ -42,6 +43,7 @@ func tracings() []tracing {
 			WHERE r.n = h.run AND substr(h.id, 1, length(r.id) + 1) = 'h_' || substr(r.id, 3) || '_') ORDER BY h.n LIMIT ?`, int64(-1 << 62)},
 		{`SELECT DISTINCT s.scope, substr(s.scope, 5), '' FROM state s WHERE s.scope > ? AND s.scope < 'run0'
 			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = substr(s.scope, 5)) ORDER BY s.scope LIMIT ?`, "run/"},
+		{"SELECT n, '', '" + documentOf + "' || n FROM documents WHERE n > ? ORDER BY n LIMIT ?", int64(-1 << 62)},
 	}
 }
 
@@ -126,6 +128,9 @@ func (i *inspection) fixed(f store.Finding, query string, args ...any) error {
 }
 
 func (i *inspection) look(tr store.Trace) error {
+	if number, ok := strings.CutPrefix(tr.Part, documentOf); ok {
+		return i.document(number)
+	}
 	switch number, entries := strings.CutPrefix(tr.Part, entriesOf); {
 	case tr.Part == wholeFile:
 		return i.file()
@@ -206,6 +211,23 @@ func (i *inspection) orphanEntries(number string) error {
 		i.found(store.JournalOrphan, "", "%d entries of run number %d", count, n)
 	}
 	return err
+}
+
+// document reads a document as those who need it will.
+func (i *inspection) document(number string) error {
+	var env, name string
+	var d store.Document
+	err := i.one("SELECT env, name, version, text FROM documents WHERE n = ?", number).Scan(&env, &name, &d.Version, (*[]byte)(&d.Text))
+	if isNone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if fault := d.Check(name); fault != nil {
+		i.found(store.DocumentDamaged, "", "of environment %q: %v", env, fault)
+	}
+	return nil
 }
 
 // orphans are holds and state of a run that does not exist.

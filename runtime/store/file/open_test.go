@@ -178,3 +178,34 @@ func TestHardLinkIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A file of the version before documents is brought up to date and keeps its runs.
+func TestFileOfVersion2IsBroughtUpToDate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	s := open(t, path, storetest.NewClock())
+	if _, err := s.Create(t.Context(), create("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	old := raw(t, path)
+	execSQL(t, old, "DROP TABLE documents")
+	execSQL(t, old, "PRAGMA user_version = 2")
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path, storetest.NewClock())
+	want := store.Document{Version: 1, Text: []byte(`{}`)}
+	if err := s.SetDocument(t.Context(), "e", "keys", want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Document(t.Context(), "e", "keys")
+	if err != nil || got.Version != want.Version || string(got.Text) != string(want.Text) {
+		t.Errorf("document %+v, %v", got, err)
+	}
+	if _, err := s.Run(t.Context(), "r_1"); err != nil {
+		t.Error(err)
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 // version is the version of the schema, kept as user_version. It grows by one
 // with each change, which adds its step to migrate.
-const version = 2
+const version = 3
 
 // appID marks the file as ours (application_id).
 const appID = 0x61676f73
@@ -98,6 +98,15 @@ CREATE TABLE orders (
 	text    BLOB    NOT NULL
 ) STRICT;
 
+CREATE TABLE documents (
+	n       INTEGER PRIMARY KEY,
+	env     TEXT    NOT NULL,
+	name    TEXT    NOT NULL,
+	version INTEGER NOT NULL,
+	text    BLOB    NOT NULL,
+	UNIQUE (env, name)
+) STRICT;
+
 CREATE TABLE probe (at INTEGER NOT NULL) STRICT;
 INSERT INTO probe VALUES (0);
 `
@@ -114,6 +123,19 @@ CREATE TABLE orders (
 	text    BLOB    NOT NULL
 ) STRICT;
 PRAGMA user_version = 2;
+`
+
+// fromVersion2 brings a file of version 2 to version 3.
+const fromVersion2 = `
+CREATE TABLE documents (
+	n       INTEGER PRIMARY KEY,
+	env     TEXT    NOT NULL,
+	name    TEXT    NOT NULL,
+	version INTEGER NOT NULL,
+	text    BLOB    NOT NULL,
+	UNIQUE (env, name)
+) STRICT;
+PRAGMA user_version = 3;
 `
 
 // source is the data source name of the file. A commit is on disk when it is
@@ -144,7 +166,10 @@ func migrate(ctx context.Context, c *conn) error {
 	case app != appID:
 		return errors.New("the file is a database of another program; choose another file")
 	case have == 1:
-		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+fromVersion1+" COMMIT")
+		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+fromVersion1+fromVersion2+" COMMIT")
+		return err
+	case have == 2:
+		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+fromVersion2+" COMMIT")
 		return err
 	case have != version:
 		return fmt.Errorf("the file has schema version %d, this program knows version %d; use the program that wrote it", have, version)

@@ -27,7 +27,7 @@ type page struct {
 	kind, env, status string
 }
 
-// Traces scans the keys of every node once. Records are traces; of other keys, and
+// Traces scans the keys of every node once. Records and documents are traces; of other keys, and
 // of the members of lists, those that do not fit a record are. Keys that move to
 // another node meanwhile may be left out.
 func (s *Store) Traces(ctx context.Context, visit func([]store.Trace) error) error {
@@ -103,6 +103,10 @@ func (s *Store) traceKeys(ctx context.Context, names []string, visit func([]stor
 		case "s":
 			if run, ok := strings.CutPrefix(id, "r:"); ok {
 				groups[page{partition: p, kind: kind}] = append(groups[page{partition: p, kind: kind}], run)
+			}
+		case "docs":
+			if p == 0 && strings.Contains(id, ":") {
+				out = append(out, store.Trace{Part: documentPart + rest})
 			}
 		case "due", "retire", "runs", "holds":
 			env, status, _ := strings.Cut(id, ":")
@@ -205,6 +209,9 @@ func parseWhere(part string) where {
 // Inspect reads a run in one script.
 func (s *Store) Inspect(ctx context.Context, t store.Trace, repair bool) (store.Inspection, error) {
 	var in store.Inspection
+	if rest, ok := strings.CutPrefix(t.Part, documentPart); ok && t.RunID == "" {
+		return s.inspectDocument(ctx, rest)
+	}
 	w := parseWhere(t.Part)
 	if t.RunID == "" {
 		return s.nobodysHold(ctx, w, repair)

@@ -46,6 +46,7 @@ const maxPartitions = 1024
 //	retire                              zset: finished runs by the end of their retention
 //	s:s:<scope>                         hash: state of a session
 //	orders                              hash: of each environment "<env> n" the version, "<env> o" the orders
+//	docs:<env>:<name>                   hash: in p0 only, n the version, t the text of a document
 //	layout                              hash: in p0 only, format and partitions
 //
 // Channels: w:<run> with base, and "<prefix>:wake". Parts that come from users
@@ -72,12 +73,15 @@ func (s *Store) partitionOf(id string) int {
 	return int(int64(crc32.ChecksumIEEE([]byte(id))) % int64(s.cfg.Partitions))
 }
 
-func (k keys) run(id string) string        { return k.base + "r:" + id }
-func (k keys) runState(id string) string   { return k.base + "s:r:" + id }
-func (k keys) scope(scope string) string   { return k.base + "s:s:" + scope }
-func (k keys) due() string                 { return k.base + "due" }
-func (k keys) envs() string                { return k.base + "envs" }
-func (k keys) orders() string              { return k.base + "orders" }
+func (k keys) run(id string) string      { return k.base + "r:" + id }
+func (k keys) runState(id string) string { return k.base + "s:r:" + id }
+func (k keys) scope(scope string) string { return k.base + "s:s:" + scope }
+func (k keys) due() string               { return k.base + "due" }
+func (k keys) envs() string              { return k.base + "envs" }
+func (k keys) orders() string            { return k.base + "orders" }
+func (k keys) document(env, name string) string {
+	return k.base + "docs:" + escape(env) + ":" + escape(name)
+}
 func (k keys) byKey(key string) string     { return k.base + "k:" + key }
 func (k keys) layout() string              { return k.base + "layout" }
 func (k keys) watch(id string) string      { return k.base + "w:" + id }

@@ -23,7 +23,7 @@ type script struct{ source, sha string }
 // scripts are all of them, one per transition or read.
 type scripts struct {
 	open, create, peek, claim, renew, commit, decide, cancel *script
-	run, runs, journal, hold, holds, put, order              *script
+	run, runs, journal, hold, holds, put, order, document    *script
 	fsckPage, fsckRun                                        *script
 }
 
@@ -56,6 +56,7 @@ func loadScripts() (scripts, error) {
 	load(&s.holds, "list", "holds")
 	load(&s.put, "put")
 	load(&s.order, "order")
+	load(&s.document, "document")
 	load(&s.fsckPage, "fsck", "fsck_page")
 	load(&s.fsckRun, "advance", "fsck", "fsck_index", "fsck_keys", "fsck_run")
 	return s, fault

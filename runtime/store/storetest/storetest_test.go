@@ -106,6 +106,8 @@ var broken = map[string]struct {
 	"never wakes":                 {"Wake/", func(s store.Store) store.Store { return sleepyWatch{s} }},
 	"loses the last entry":        {"Read/journal", func(s store.Store) store.Store { return shortJournal{s} }},
 	"shares state between scopes": {"State/scopes", func(s store.Store) store.Store { return oneScope{s} }},
+	"documents know no version":   {"Document/replaced", func(s store.Store) store.Store { return &lastWins{Store: s} }},
+	"a repeat is a conflict":      {"Document/repeat", func(s store.Store) store.Store { return &lastWins{Store: s, strict: true} }},
 	"hides damage":                {"Read/damaged", func(s store.Store) store.Store { return s }}, // Damage does nothing here
 }
 
@@ -387,4 +389,22 @@ func (b oneScope) GetState(ctx context.Context, _, key string) (json.RawMessage,
 
 func (b oneScope) DeleteState(ctx context.Context, _, key string) error {
 	return b.Store.DeleteState(ctx, "all", key)
+}
+
+// lastWins sets documents whatever their version is, or only in turn when strict.
+type lastWins struct {
+	store.Store
+	strict bool
+}
+
+func (l *lastWins) SetDocument(ctx context.Context, env, name string, d store.Document) error {
+	was, err := l.Document(ctx, env, name)
+	if err != nil {
+		return err
+	}
+	if l.strict && was.Version != d.Version-1 {
+		return store.ErrConflict
+	}
+	d.Version = was.Version + 1
+	return l.Store.SetDocument(ctx, env, name, d)
 }
