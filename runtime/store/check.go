@@ -95,6 +95,25 @@ func (d Document) Check(name string) error {
 	return nil
 }
 
+// Check reports what is wrong with s.
+func (s Settled) Check() error {
+	switch {
+	case s.RunID == "" || RunOfHold(HoldID(s.RunID, 1)) != s.RunID:
+		return fmt.Errorf("settle: %q is no run id", s.RunID)
+	case s.Due < 0 || !s.Again && s.Due != 0:
+		return errors.New("settle: a time without more to tell, or a negative one")
+	}
+	return nil
+}
+
+// Check reports what is wrong with a.
+func (a Append) Check() error {
+	if a.Key == "" || len(a.Item) == 0 || a.Seen < 0 {
+		return errors.New("append: needs a key and an item")
+	}
+	return nil
+}
+
 // Check reports what is wrong with p.
 func (p Page) Check() error {
 	if p.Limit < 1 || p.Limit > maxPage {

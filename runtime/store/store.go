@@ -189,6 +189,9 @@ type Tx struct {
 	// Orders, when not nil, is the version of the operator's orders by which the
 	// entries were judged; there must be no newer one.
 	Orders *int64
+	// Notify says that others are to be told of the entries: there is a notice of
+	// the run afterwards.
+	Notify bool
 }
 
 // Committed is the answer to Commit.
@@ -214,6 +217,8 @@ type Decide struct {
 	// Lease is how long the caller leases the run when the hold is not pending; 0
 	// leaves it running and due now.
 	Lease time.Duration
+	// Notify is as in Tx.
+	Notify bool
 }
 
 // Decided is the answer to Decide.
@@ -235,6 +240,8 @@ type Cancel struct {
 	// Hold is the pending hold, closed; nil when the run was not held.
 	Hold    *holds.Hold
 	Summary json.RawMessage
+	// Notify is as in Tx. A request that is only recorded makes no notice.
+	Notify bool
 }
 
 // HoldView is a hold with all that is needed to decide it, read in one round trip.
@@ -259,6 +266,42 @@ type Document struct {
 	// Version grows by one with every change; 0 when there is no document.
 	Version int64
 	Text    json.RawMessage
+}
+
+// Notice says that a run has entries of which others are to be told. It is claimed
+// by whoever tells them.
+type Notice struct {
+	RunID string
+	Env   string
+	// Seq is the number of entries in the journal.
+	Seq int64
+	// Claim names this claim of the run.
+	Claim int64
+	// Told is what the last Settle has left, nil when there was none.
+	Told json.RawMessage
+}
+
+// Settled is what came of telling.
+type Settled struct {
+	// RunID, Claim and Seq are those of the notice.
+	RunID string
+	Claim int64
+	Seq   int64
+	// Told is opaque to the store; it lives as long as its run.
+	Told json.RawMessage
+	// Again says that there is more to tell after Due, counted from now; else the
+	// run has no notice until its next one.
+	Again bool
+	Due   time.Duration
+}
+
+// Append is one item for a log.
+type Append struct {
+	// Seen is the number of items in the log on which Item was worked out.
+	Seen int64
+	// Key is what the item is about. A log has each key once.
+	Key  string
+	Item json.RawMessage
 }
 
 // Page asks for a part of a list, newest first.
@@ -392,6 +435,23 @@ type Store interface {
 	// ErrConflict. Setting what stands already, version and text, changes nothing
 	// and is no error, so it may be repeated after ErrUnavailable.
 	SetDocument(ctx context.Context, env, name string, d Document) error
+
+	// Notices claims up to n notices whose time has come, oldest first: nobody else
+	// is given them within ttl. One that is not settled by then is given again, so
+	// others may be told twice.
+	Notices(ctx context.Context, n int, ttl time.Duration) ([]Notice, error)
+	// Settle keeps what came of telling. When the run has got entries with Notify
+	// meanwhile, its notice is due now whatever Due says. ErrLeaseLost when the
+	// notice was claimed again, or the run is gone; nothing is kept then.
+	Settle(ctx context.Context, s Settled) error
+
+	// AppendLog adds an item to the log called name, which nothing is ever taken
+	// from, and returns its place, counted from 1. When the log has the key already
+	// the answer is the place of that item, and nothing is added. Otherwise
+	// ErrConflict when there are other than Seen items.
+	AppendLog(ctx context.Context, name string, a Append) (place int64, err error)
+	// Log reads up to limit items after place after, in order.
+	Log(ctx context.Context, name string, after int64, limit int) ([]json.RawMessage, error)
 
 	// Health asks the store how it is; an error means it cannot be used now.
 	Health(ctx context.Context) (Health, error)

@@ -108,7 +108,7 @@ func (t *txn) advance(r *row, tx store.Tx) (store.Committed, error) {
 	if tx.Summary != nil {
 		r.Summary = tx.Summary
 	}
-	if err := t.save(r, tx.Op, before); err != nil {
+	if err := t.save(r, tx.Op, before, tx.Notify); err != nil {
 		return store.Committed{}, err
 	}
 	out := store.Committed{Entries: entries, CancelBy: r.CancelBy}
@@ -192,7 +192,7 @@ func (t *txn) decide(r *row, d store.Decide) (store.Decided, error) {
 	if d.Summary != nil {
 		r.Summary = d.Summary
 	}
-	if err := t.save(r, d.Op, before); err != nil {
+	if err := t.save(r, d.Op, before, d.Notify); err != nil {
 		return store.Decided{}, err
 	}
 	out.Record = r.Record
@@ -267,5 +267,5 @@ func (t *txn) cancel(r *row, c store.Cancel) error {
 	if c.Summary != nil {
 		r.Summary = c.Summary
 	}
-	return t.save(r, c.Op, before)
+	return t.save(r, c.Op, before, c.Notify)
 }

@@ -2,6 +2,7 @@ package file_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,33 +180,61 @@ func TestHardLinkIsRefused(t *testing.T) {
 	}
 }
 
-// A file of the version before documents is brought up to date and keeps its runs.
-func TestFileOfVersion2IsBroughtUpToDate(t *testing.T) {
+// A file of an older version is brought up to date, keeps its runs, and then looks
+// like a new one.
+func TestOlderFilesAreBroughtUpToDate(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "runs.db")
-	s := open(t, path, storetest.NewClock())
-	if _, err := s.Create(t.Context(), create("1")); err != nil {
+	fresh := filepath.Join(t.TempDir(), "new.db")
+	if err := open(t, fresh, storetest.NewClock()).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
+	// What a version is without what the next one added.
+	undo := []string{
+		"DROP TABLE orders; DROP INDEX runs_key; ALTER TABLE runs DROP COLUMN key;",
+		"DROP TABLE documents;",
+		`DROP TABLE logs; DROP INDEX runs_notify; ALTER TABLE runs DROP COLUMN notify_at; ALTER TABLE runs DROP COLUMN claimed;
+		ALTER TABLE runs DROP COLUMN claims; ALTER TABLE runs DROP COLUMN told;`,
+	}
+	for i := range undo {
+		t.Run(fmt.Sprint("version ", i+1), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "runs.db")
+			s := open(t, path, storetest.NewClock())
+			if _, err := s.Create(t.Context(), create("1")); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			old := raw(t, path)
+			execSQL(t, old, strings.Join(undo[i:], "")+fmt.Sprintf("PRAGMA user_version = %d", i+1))
+			if err := old.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, path, storetest.NewClock())
+			if _, err := s.Run(t.Context(), "r_1"); err != nil {
+				t.Error(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := columns(t, path), columns(t, fresh); got != want {
+				t.Errorf("the file has\n%s\na new one has\n%s", got, want)
+			}
+		})
+	}
+}
+
+// columns lists what the tables of a file have, and its indexes.
+func columns(t *testing.T, path string) string {
+	t.Helper()
+	db := raw(t, path)
+	defer db.Close()
+	var out string
+	err := db.QueryRowContext(t.Context(), `SELECT group_concat(line, char(10)) FROM (
+		SELECT t.name || ' ' || c.name || ' ' || c.type || ' ' || c."notnull" AS line FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'
+		UNION SELECT 'index ' || name || ' on ' || tbl_name FROM sqlite_schema WHERE type = 'index' ORDER BY line)`).Scan(&out)
+	if err != nil {
 		t.Fatal(err)
 	}
-	old := raw(t, path)
-	execSQL(t, old, "DROP TABLE documents")
-	execSQL(t, old, "PRAGMA user_version = 2")
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = open(t, path, storetest.NewClock())
-	want := store.Document{Version: 1, Text: []byte(`{}`)}
-	if err := s.SetDocument(t.Context(), "e", "keys", want); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.Document(t.Context(), "e", "keys")
-	if err != nil || got.Version != want.Version || string(got.Text) != string(want.Text) {
-		t.Errorf("document %+v, %v", got, err)
-	}
-	if _, err := s.Run(t.Context(), "r_1"); err != nil {
-		t.Error(err)
-	}
+	return out
 }

@@ -125,14 +125,19 @@ func (t *txn) run(id string) (*row, error) {
 }
 
 // save writes what changes in a run: op becomes its newest operation, which found
-// it at seq before.
-func (t *txn) save(r *row, op string, before int64) error {
+// it at seq before. notify has others told of the run, once nobody is at it.
+func (t *txn) save(r *row, op string, before int64, notify bool) error {
 	r.UpdatedAt = moment(t.now)
 	if r.Seq > before || !r.leased {
 		r.Idle = 0
 	}
 	r.op, r.opSeq = op, before
 	due := sql.NullInt64{Int64: r.due, Valid: !r.Status.Finished()}
+	if notify {
+		if err := t.exec("UPDATE runs SET notify_at = max(claimed, ?) WHERE n = ?", t.now, r.n); err != nil {
+			return err
+		}
+	}
 	return t.exec(`UPDATE runs SET status = ?, seq = ?, epoch = ?, idle = ?, leased = ?, due = ?, hold = ?, cancel_by = ?,
 		summary = ?, updated_at = ?, op = ?, op_seq = ? WHERE n = ?`,
 		r.Status, r.Seq, r.Epoch, r.Idle, r.leased, due, r.HoldID, r.CancelBy,

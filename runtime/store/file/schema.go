@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
 // version is the version of the schema, kept as user_version. It grows by one
 // with each change, which adds its step to migrate.
-const version = 3
+const version = 4
 
 // appID marks the file as ours (application_id).
 const appID = 0x61676f73
@@ -51,7 +52,11 @@ CREATE TABLE runs (
 	created_at INTEGER NOT NULL,
 	updated_at INTEGER NOT NULL,
 	op         TEXT    NOT NULL, -- the newest operation
-	op_seq     INTEGER NOT NULL  -- seq before it
+	op_seq     INTEGER NOT NULL, -- seq before it
+	notify_at  INTEGER,          -- when others are to be told of it; NULL when there is nothing to tell
+	claimed    INTEGER NOT NULL DEFAULT 0, -- the end of the claim of its notice, or 0
+	claims     INTEGER NOT NULL DEFAULT 0,
+	told       BLOB    NOT NULL DEFAULT x''
 ) STRICT;
 CREATE UNIQUE INDEX runs_key ON runs (key)      WHERE key <> '';
 CREATE INDEX runs_due      ON runs (due)        WHERE due IS NOT NULL;
@@ -60,6 +65,7 @@ CREATE INDEX runs_session  ON runs (session)    WHERE session <> '';
 CREATE INDEX runs_status   ON runs (status);
 CREATE INDEX runs_agent    ON runs (agent);
 CREATE INDEX runs_env      ON runs (env);
+CREATE INDEX runs_notify   ON runs (notify_at)  WHERE notify_at IS NOT NULL;
 
 CREATE TABLE entries (
 	id   INTEGER PRIMARY KEY, -- (runs.n << 20) | seq
@@ -107,6 +113,15 @@ CREATE TABLE documents (
 	UNIQUE (env, name)
 ) STRICT;
 
+CREATE TABLE logs (
+	name  TEXT    NOT NULL,
+	place INTEGER NOT NULL,
+	key   TEXT    NOT NULL,
+	item  BLOB    NOT NULL,
+	PRIMARY KEY (name, place)
+) STRICT;
+CREATE UNIQUE INDEX logs_key ON logs (name, key);
+
 CREATE TABLE probe (at INTEGER NOT NULL) STRICT;
 INSERT INTO probe VALUES (0);
 `
@@ -138,6 +153,27 @@ CREATE TABLE documents (
 PRAGMA user_version = 3;
 `
 
+// fromVersion3 adds notices and logs.
+const fromVersion3 = `
+ALTER TABLE runs ADD COLUMN notify_at INTEGER;
+ALTER TABLE runs ADD COLUMN claimed   INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN claims    INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN told      BLOB    NOT NULL DEFAULT x'';
+CREATE INDEX runs_notify ON runs (notify_at) WHERE notify_at IS NOT NULL;
+CREATE TABLE logs (
+	name  TEXT    NOT NULL,
+	place INTEGER NOT NULL,
+	key   TEXT    NOT NULL,
+	item  BLOB    NOT NULL,
+	PRIMARY KEY (name, place)
+) STRICT;
+CREATE UNIQUE INDEX logs_key ON logs (name, key);
+PRAGMA user_version = 4;
+`
+
+// steps bring a file from each version to the next, beginning with version 1.
+func steps() []string { return []string{fromVersion1, fromVersion2, fromVersion3} }
+
 // source is the data source name of the file. A commit is on disk when it is
 // answered (WAL with synchronous=FULL), and the log shrinks again after a burst.
 func source(path string, memory, readOnly bool) string {
@@ -165,11 +201,8 @@ func migrate(ctx context.Context, c *conn) error {
 		return err
 	case app != appID:
 		return errors.New("the file is a database of another program; choose another file")
-	case have == 1:
-		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+fromVersion1+fromVersion2+" COMMIT")
-		return err
-	case have == 2:
-		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+fromVersion2+" COMMIT")
+	case have >= 1 && have < version:
+		_, err := c.c.ExecContext(ctx, "BEGIN IMMEDIATE; "+strings.Join(steps()[have-1:], "")+" COMMIT")
 		return err
 	case have != version:
 		return fmt.Errorf("the file has schema version %d, this program knows version %d; use the program that wrote it", have, version)

@@ -20,6 +20,8 @@ const maxPartitions = 1024
 //
 //	r:<run>    hash: all of the run, its fields below
 //	s:r:<run>  hash: state of the run
+//	t:<run>    hash: telling others of the run: "n" the number of claims, "c" the end
+//	           of the last one or 0, "x" what was told
 //	k:<key>    string: the run of an idempotency key
 //
 // and the fields of r:<run>
@@ -43,6 +45,8 @@ const maxPartitions = 1024
 //	envs                                set: the environments that have runs
 //	runs:<env>, runs:<env>:<status>     zset: runs by creation
 //	holds:<env>, holds:<env>:<status>   zset: holds by creation
+//	notices                             zset: runs of which others are to be told, by time
+//	log:<name>, logged:<name>           list: a log; hash: the place of each of its keys
 //	retire                              zset: finished runs by the end of their retention
 //	s:s:<scope>                         hash: state of a session
 //	orders                              hash: of each environment "<env> n" the version, "<env> o" the orders
@@ -75,6 +79,10 @@ func (s *Store) partitionOf(id string) int {
 
 func (k keys) run(id string) string      { return k.base + "r:" + id }
 func (k keys) runState(id string) string { return k.base + "s:r:" + id }
+func (k keys) told(id string) string     { return k.base + "t:" + id }
+func (k keys) notices() string           { return k.base + "notices" }
+func (k keys) log(name string) string    { return k.base + "log:" + escape(name) }
+func (k keys) logged(name string) string { return k.base + "logged:" + escape(name) }
 func (k keys) scope(scope string) string { return k.base + "s:s:" + scope }
 func (k keys) due() string               { return k.base + "due" }
 func (k keys) envs() string              { return k.base + "envs" }

@@ -63,6 +63,8 @@ type Store struct {
 	clock   clock.Clock
 	news    *hub
 	trips   atomic.Int64
+	// turn is the partition whose notices are claimed first.
+	turn atomic.Uint32
 
 	// open is held for reading by every operation under way, and for writing by
 	// Close; closed is guarded by it.

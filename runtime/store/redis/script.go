@@ -25,6 +25,7 @@ type scripts struct {
 	open, create, peek, claim, renew, commit, decide, cancel *script
 	run, runs, journal, hold, holds, put, order, document    *script
 	fsckPage, fsckRun                                        *script
+	notices, settle, append                                  *script
 }
 
 func loadScripts() (scripts, error) {
@@ -57,6 +58,9 @@ func loadScripts() (scripts, error) {
 	load(&s.put, "put")
 	load(&s.order, "order")
 	load(&s.document, "document")
+	load(&s.notices, "notices")
+	load(&s.settle, "settle")
+	load(&s.append, "append")
 	load(&s.fsckPage, "fsck", "fsck_page")
 	load(&s.fsckRun, "advance", "fsck", "fsck_index", "fsck_keys", "fsck_run")
 	return s, fault

@@ -295,7 +295,7 @@ func TestTroubleRefusals(t *testing.T) {
 // A cluster of which a node is gone: what it keeps is unavailable, and says so.
 func TestTroubleCluster(t *testing.T) {
 	t.Parallel()
-	nodes := testenv.StartRedisCluster(t, 3, "appendonly yes")
+	nodes := testenv.StartRedisCluster(t, 3, "appendonly yes", "appendfsync always")
 	s := open(t, "redis+cluster://"+nodes[0].Addr+","+nodes[1].Addr, func(c *redisConfig) { c.Partitions = 8 })
 	stop := load(t, s)
 	for _, node := range nodes {

@@ -98,7 +98,7 @@ func (s *Store) Commit(ctx context.Context, l store.Lease, tx store.Tx) (store.C
 	if tx.Orders != nil {
 		orders = strconv.FormatInt(*tx.Orders, 10)
 	}
-	args := append(make([]any, 0, 17+len(tx.Entries)), k.base, l.RunID, escape(tx.Op), l.Epoch, string(tx.Status),
+	args := append(make([]any, 0, 18+len(tx.Entries)), k.base, l.RunID, escape(tx.Op), flag(tx.Notify), l.Epoch, string(tx.Status),
 		millis(tx.Lease), millis(tx.Due), millis(s.cfg.Retention), []byte(tx.Summary), orders)
 	args, err := encodeHold(args, tx.Hold)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Store) Decide(ctx context.Context, d store.Decide) (store.Decided, erro
 		return store.Decided{}, fmt.Errorf("decide: hold %q: %w", d.Hold.ID, store.ErrNotFound)
 	}
 	k := s.keysOf(run)
-	args := append(make([]any, 0, 13+len(d.Entries)), k.base, run, escape(d.Op), d.Seen, millis(d.Lease), []byte(d.Summary))
+	args := append(make([]any, 0, 14+len(d.Entries)), k.base, run, escape(d.Op), flag(d.Notify), d.Seen, millis(d.Lease), []byte(d.Summary))
 	args, err := encodeHold(args, &d.Hold)
 	if err != nil {
 		return store.Decided{}, err
@@ -159,7 +159,7 @@ func (s *Store) Cancel(ctx context.Context, c store.Cancel) (requested bool, err
 		return false, err
 	}
 	k := s.keysOf(c.RunID)
-	args := append(make([]any, 0, 14+len(c.Entries)), k.base, c.RunID, escape(c.Op), c.Seen, escape(c.By),
+	args := append(make([]any, 0, 15+len(c.Entries)), k.base, c.RunID, escape(c.Op), flag(c.Notify), c.Seen, escape(c.By),
 		millis(s.cfg.Retention), []byte(c.Summary))
 	if args, err = encodeHold(args, c.Hold); err != nil {
 		return false, err
@@ -178,6 +178,14 @@ func (s *Store) Cancel(ctx context.Context, c store.Cancel) (requested bool, err
 		return false, fmt.Errorf("cancel: run %s, %d entries: %w", c.RunID, c.Seen, store.ErrConflict)
 	}
 	return false, refused("cancel", c.RunID, a)
+}
+
+// flag is a condition for scripts.
+func flag(is bool) string {
+	if is {
+		return "1"
+	}
+	return "0"
 }
 
 // of returns the keys a transition of the run declares: run, due.

@@ -76,5 +76,5 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 // Cases returns all cases, grouped by operation.
 func Cases() []Case {
 	return slices.Concat(createCases(), claimCases(), renewCases(), commitCases(), replayCases(), decideCases(),
-		cancelCases(), raceCases(), readCases(), listCases(), watchCases(), stateCases(), orderCases(), documentCases(), lifeCases())
+		cancelCases(), raceCases(), readCases(), listCases(), watchCases(), stateCases(), orderCases(), documentCases(), noticeCases(), logCases(), lifeCases())
 }

@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -108,6 +109,11 @@ var broken = map[string]struct {
 	"shares state between scopes": {"State/scopes", func(s store.Store) store.Store { return oneScope{s} }},
 	"documents know no version":   {"Document/replaced", func(s store.Store) store.Store { return &lastWins{Store: s} }},
 	"a repeat is a conflict":      {"Document/repeat", func(s store.Store) store.Store { return &lastWins{Store: s, strict: true} }},
+	"tells of everything":         {"Notices/only_where", func(s store.Store) store.Store { return tellsAll{s} }},
+	"gives notices to all":        {"Notices/one_claim", func(s store.Store) store.Store { return &claimsTwice{Store: s} }},
+	"settles what it lost":        {"Notices/a_claim_that_lapsed", func(s store.Store) store.Store { return &claimsTwice{Store: s} }},
+	"appends a key twice":         {"Log/each_key", func(s store.Store) store.Store { return &forgetsOps{Store: s} }},
+	"appends in any order":        {"Log/worked_out", func(s store.Store) store.Store { return appendsAlways{s} }},
 	"hides damage":                {"Read/damaged", func(s store.Store) store.Store { return s }}, // Damage does nothing here
 }
 
@@ -221,6 +227,29 @@ func (b *answersRepeats) Commit(ctx context.Context, l store.Lease, tx store.Tx)
 	return a, err
 }
 
+func (b *forgetsOps) AppendLog(ctx context.Context, name string, a store.Append) (int64, error) {
+	a.Key = b.op()
+	return b.Store.AppendLog(ctx, name, a)
+}
+
+type appendsAlways struct{ store.Store }
+
+func (b appendsAlways) AppendLog(ctx context.Context, name string, a store.Append) (int64, error) {
+	list, err := b.Log(ctx, name, 0, 1000)
+	if err != nil {
+		return 0, err
+	}
+	a.Seen = int64(len(list))
+	return b.Store.AppendLog(ctx, name, a)
+}
+
+type tellsAll struct{ store.Store }
+
+func (b tellsAll) Commit(ctx context.Context, l store.Lease, tx store.Tx) (store.Committed, error) {
+	tx.Notify = true
+	return b.Store.Commit(ctx, l, tx)
+}
+
 type ignoresRequest struct{ store.Store }
 
 func (b ignoresRequest) Create(ctx context.Context, c store.Create) (store.Created, error) {
@@ -270,6 +299,17 @@ func (b *claimsTwice) Claim(ctx context.Context, n int, ttl time.Duration) ([]st
 	}
 	b.last = got
 	return got, err
+}
+
+func (b *claimsTwice) Notices(ctx context.Context, n int, _ time.Duration) ([]store.Notice, error) {
+	return b.Store.Notices(ctx, n, time.Millisecond)
+}
+
+func (b *claimsTwice) Settle(ctx context.Context, n store.Settled) error {
+	if err := b.Store.Settle(ctx, n); !errors.Is(err, store.ErrLeaseLost) {
+		return err
+	}
+	return nil
 }
 
 type claimsAll struct{ store.Store }

@@ -6,6 +6,14 @@ local function holdid(run, n) return 'h_' .. string.gsub(run, '^r_', '') .. '_' 
 local function each(run, f)
   f(BASE .. 'r:' .. run)
   f(BASE .. 's:r:' .. run)
+  f(BASE .. 't:' .. run)
+end
+
+-- notify has others told of the run, once nobody is at it. It comes before the
+-- entries: should the server die within a script, one too many is harmless.
+local function notify(run)
+  local claimed = tonumber(redis.call('HGET', BASE .. 't:' .. run, 'c') or 0)
+  redis.call('ZADD', BASE .. 'notices', claimed > NOW and claimed or STAMP, run)
 end
 
 -- retire removes what is left of up to ten runs whose retention is over.
@@ -34,11 +42,12 @@ end
 
 -- advance writes a transition. t: status, epoch, lease (its end, or 0), due (nil
 -- when finished), hold (id of the pending one, or ''), summary ('' keeps), op,
--- retention (ms, '0' keeps for ever), first (the place of the entries in ARGV), and
--- keep: the place of a hold to be stored, as id, status, revision, expiry, creation,
--- agent, blob; nil or an empty id for none.
+-- retention (ms, '0' keeps for ever), notify ('1' to tell others), first (the place of
+-- the entries in ARGV), and keep: the place of a hold to be stored, as id, status,
+-- revision, expiry, creation, agent, blob; nil or an empty id for none.
 local function advance(rec, t)
   local env, _, _, _, created, _, key = fixed(rec)
+  if t.notify == '1' then notify(rec.run) end
   local was, seq, first, count = rec.status, rec.seq, int(rec.seq + 1), #ARGV - t.first + 1
   local id = t.keep and ARGV[t.keep] or ''
   if count > 0 or t.lease == 0 then rec.idle = '0' end

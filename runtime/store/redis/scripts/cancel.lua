@@ -1,8 +1,8 @@
 -- Ends a run nobody works on, or asks whoever works on it, or will, to end it.
 -- KEYS: run, due.
--- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 entries seen, 6 by, 7 retention in ms,
---   8 summary or '', 9 hold id or '', 10 hold status, 11 revision, 12 expiry,
---   13 creation, 14 agent, 15 blob, 16.. entries.
+-- ARGV: 1 offset, 2 base, 3 run, 4 op, 5 1 to notify, 6 entries seen, 7 by, 8 retention in ms,
+--   9 summary or '', 10 hold id or '', 11 hold status, 12 revision, 13 expiry,
+--   14 creation, 15 agent, 16 blob, 17.. entries.
 -- Reply: {'ok' | 'again', first entry, at, epoch, lease end, cancelled by}, where
 --   a first entry of 0 says that the request was recorded; {'missing'};
 --   {'conflict'}: finished, at other entries or with another hold; {'damaged'}.
@@ -13,7 +13,7 @@ local again = repeated(rec, ARGV[4])
 if again then return again end
 if finished(rec.status) then return {'conflict'} end
 if rec.status == 'running' or rec.lease ~= '0' then
-  if rec.cancel == '' then rec.cancel = ARGV[6] end
+  if rec.cancel == '' then rec.cancel = ARGV[7] end
   redis.call('HSET', KEYS[1], 'v', changing(rec), 'o', remember(rec.ops, ARGV[4], '0', rec.epoch))
   if rec.lease == '0' then -- nobody has it: somebody must look at it now
     redis.call('ZADD', KEYS[2], NOW, run)
@@ -21,8 +21,8 @@ if rec.status == 'running' or rec.lease ~= '0' then
   end
   return {'ok', '0', STAMP, rec.epoch, '0', rec.cancel}
 end
-if rec.seq ~= ARGV[5] or rec.hold ~= ARGV[9] then return {'conflict'} end
+if rec.seq ~= ARGV[6] or rec.hold ~= ARGV[10] then return {'conflict'} end
 if counted(rec) ~= tonumber(rec.seq) then return {'damaged'} end
 
-local t = {status = 'cancelled', epoch = rec.epoch, lease = 0, hold = '', summary = ARGV[8], op = ARGV[4], retention = ARGV[7], first = 16, keep = 9}
+local t = {status = 'cancelled', epoch = rec.epoch, lease = 0, hold = '', summary = ARGV[9], op = ARGV[4], notify = ARGV[5], retention = ARGV[8], first = 17, keep = 10}
 return {'ok', advance(rec, t), STAMP, rec.epoch, '0', rec.cancel}
