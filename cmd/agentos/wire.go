@@ -306,9 +306,9 @@ func openStore(ctx context.Context, s settings, log *slog.Logger, c clock.Clock)
 	scheme, rest, _ := strings.Cut(s.store, ":")
 	switch scheme {
 	case "file":
-		return file.Open(ctx, file.Config{Path: rest, Clock: c, Retention: s.retention})
+		return file.Open(ctx, file.Config{Path: rest, Clock: c, Retention: s.retention, Log: log})
 	case "memory":
-		return file.Open(ctx, file.Config{Clock: c, Retention: s.retention})
+		return file.Open(ctx, file.Config{Clock: c, Retention: s.retention, Log: log})
 	case "redis", "rediss", "redis+sentinel", "redis+cluster":
 		return redis.Open(ctx, redis.Config{URL: s.store, Partitions: s.partitions, WaitReplicas: s.waitReplicas, Retention: s.retention, Log: log})
 	}

@@ -195,7 +195,7 @@ func journalDamages() []damage {
 			file: []string{"UPDATE runs SET seq = seq - 1 WHERE id = '{held}'"},
 		},
 		{
-			name: "the record counts none", want: found(store.JournalIncomplete, queued, ""),
+			name: "the record counts none", want: found(store.RecordDamaged, queued, ""),
 			file: []string{"UPDATE runs SET seq = 0 WHERE id = '{queued}'"},
 			redis: []string{
 				`return change('{queued}', 2, '0')`,
@@ -496,6 +496,17 @@ func redisDamages() []damage {
 			name:  "a record has lost its fields",
 			want:  found(store.RecordDamaged, queued, ""),
 			redis: []string{`return call('HDEL', base .. 'r:{queued}', 'v')`},
+		},
+		{
+			name:  "a record cannot be read",
+			want:  found(store.RecordDamaged, held, ""),
+			redis: []string{`return call('HSET', base .. 'r:{held}', 'v', 'garbage') == 0 and 1`},
+			file:  []string{"UPDATE runs SET leased = 5 WHERE id = '{held}'"},
+		},
+		{
+			name:  "a run is of another type",
+			want:  found(store.RecordDamaged, held, ""),
+			redis: []string{`return call('SET', base .. 'r:{held}', 'x') and 1`},
 		},
 		{
 			name: "a record is missing in Redis",

@@ -127,6 +127,16 @@ func BadCursor(cursor string) error {
 	return problem.New(problem.InvalidRequest, "cursor %.64q is not one that this list gave; start without a cursor", cursor)
 }
 
+// AsideWarning is what Health tells of n runs that Claim has set aside; ids names some.
+func AsideWarning(n int64, ids []string) string {
+	ids = ids[:min(len(ids), 10)]
+	more := ""
+	if n > int64(len(ids)) {
+		more = fmt.Sprintf(" and %d more", n-int64(len(ids)))
+	}
+	return fmt.Sprintf("runs whose record cannot be read are set aside and do not go on: %s%s; see agentos fsck", strings.Join(ids, ", "), more)
+}
+
 // checkEntries sees to it that a run ends with the entry of its status, and only
 // then.
 func checkEntries(entries []journal.New, status Status) error {

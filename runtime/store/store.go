@@ -364,7 +364,9 @@ type Store interface {
 	// decided or queued are taken without a mark; Record.Idle grows with each
 	// claim and is reset by entries and by a commit that gives the lease back. A run whose journal or hold is damaged is
 	// taken too, with an empty Journal, so that it blocks no other and can be
-	// failed: the next entry is numbered after Record.Seq.
+	// failed: the next entry is numbered after Record.Seq. One whose record cannot
+	// be read is left out, set aside for an hour, and told by Health. Where the index
+	// has a hold at a time before its expiry, the index is set right and the run left.
 	Claim(ctx context.Context, n int, ttl time.Duration) ([]Claimed, error)
 
 	// Renew pushes the due time of each lease to now plus ttl. The answer has a
@@ -385,14 +387,16 @@ type Store interface {
 	// Cancel ends a held or queued run that is still at Seen entries and not
 	// leased, else ErrConflict. Any other unfinished run (leased, lease run out,
 	// or running and due) gets the request recorded, whatever Seen says: requested
-	// is true, the first By stays, and its next worker ends it. A finished run:
-	// ErrConflict; no such run: ErrNotFound.
+	// is true, the first By stays, and its next worker ends it. Entries that are
+	// missing keep no run from being cancelled, nor does a hold that is missing or
+	// unreadable: Hold, with the id that the record has, is stored in its place. A finished run:
+	// ErrConflict; no such run: ErrNotFound; a record that cannot be read: ErrDamaged.
 	Cancel(ctx context.Context, c Cancel) (requested bool, err error)
 
-	// Run reads one run, ErrNotFound when there is none. Of a damaged run First or
-	// Last may be zero.
+	// Run reads one run, ErrNotFound when there is none, ErrDamaged when its record
+	// cannot be read. Of a run damaged otherwise First or Last may be zero.
 	Run(ctx context.Context, id string) (View, error)
-	// Runs lists runs, newest first. next is "" after the last page; a page may
+	// Runs lists runs, newest first, without those whose record cannot be read. next is "" after the last page; a page may
 	// be short and still have a next.
 	Runs(ctx context.Context, f RunFilter, p Page) (runs []View, next string, err error)
 	// Journal reads the entries after seq after, in order; ErrNotFound when there

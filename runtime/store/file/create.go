@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"agentos/holds"
@@ -37,7 +38,10 @@ func (t *txn) before(c store.Create) (*row, error) {
 	if isNone(err) {
 		return t.run(c.RunID)
 	}
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r, r.damage()
 }
 
 // room refuses a run that would be queued behind too many others.
@@ -129,6 +133,16 @@ func (s *Store) Claim(ctx context.Context, n int, ttl time.Duration) ([]store.Cl
 		}
 		var out []store.Claimed
 		for _, r := range rows {
+			wait, err := t.wait(s, r)
+			if err != nil {
+				return nil, err
+			}
+			if wait > 0 {
+				if err := t.exec("UPDATE runs SET due = ? WHERE n = ?", wait, r.n); err != nil {
+					return nil, err
+				}
+				continue
+			}
 			c, err := t.claim(r, ttl)
 			if err != nil {
 				return nil, err
@@ -137,6 +151,29 @@ func (s *Store) Claim(ctx context.Context, n int, ttl time.Duration) ([]store.Cl
 		}
 		return out, nil
 	})
+}
+
+// asideFor is when a run that cannot be read is looked at again.
+const asideFor = time.Hour
+
+// wait returns when a run that is due may be taken, or 0 for now: the index only
+// says when to look. A run that cannot be read is set aside.
+func (t *txn) wait(s *Store, r *row) (int64, error) {
+	if err := r.damage(); err != nil {
+		s.log.LogAttrs(t.ctx, slog.LevelError, "a run that is due cannot be read; it is set aside for an hour; see agentos fsck",
+			slog.String("run_id", r.ID), slog.Any("error", err))
+		s.aside.Store(r.ID, true)
+		return t.now + asideFor.Milliseconds(), nil
+	}
+	if r.Status != store.Held || r.leased {
+		return 0, nil
+	}
+	var expires int64
+	err := t.one("SELECT expires_at FROM holds WHERE id = ?", r.HoldID).Scan(&expires)
+	if isNone(err) || err == nil && expires <= t.now {
+		return 0, nil
+	}
+	return expires, err
 }
 
 func (t *txn) claim(r *row, ttl time.Duration) (store.Claimed, error) {

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -39,6 +40,8 @@ type Config struct {
 	Clock clock.Clock
 	// Retention is how long finished runs are kept; 0 keeps them for ever.
 	Retention time.Duration
+	// Log gets what is told about runs that cannot be read; nil drops it.
+	Log *slog.Logger
 }
 
 // Store keeps runs in a file. It is a store.Store.
@@ -63,6 +66,10 @@ type Store struct {
 	// swept is when the retention was last looked after; the writer's own.
 	swept int64
 
+	// aside are the runs that Claim could not read, by id.
+	aside sync.Map
+	log   *slog.Logger
+
 	bell bell
 }
 
@@ -79,7 +86,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		clock: cfg.Clock, retention: cfg.Retention.Milliseconds(),
 		memory: cfg.Path == "" || cfg.Path == ":memory:",
-		ops:    make(chan *op), closing: make(chan struct{}), stopped: make(chan struct{}),
+		ops:    make(chan *op), closing: make(chan struct{}), stopped: make(chan struct{}), log: cfg.Log,
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
 	}
 	w, err := s.open(ctx, cfg.Path)
 	if err != nil {
@@ -167,7 +177,8 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-// Health reports the driver. After a write that failed it fails until a write
+// Health reports the driver, and the runs that Claim has set aside since the file
+// was opened. After a write that failed it fails until a write
 // succeeds again, which it tries itself.
 func (s *Store) Health(ctx context.Context) (store.Health, error) {
 	h := store.Health{Driver: "file", Durable: true}
@@ -180,9 +191,34 @@ func (s *Store) Health(ctx context.Context) (store.Health, error) {
 		err := s.do(ctx, func(t *txn) error { return t.exec("UPDATE probe SET at = ?", t.now) })
 		return h, err
 	}
-	_, err := read(ctx, s, func(t *txn) (at int64, err error) {
-		err = t.one("SELECT at FROM probe").Scan(&at)
-		return at, err
+	aside, err := read(ctx, s, func(t *txn) ([]string, error) {
+		var at int64
+		if err := t.one("SELECT at FROM probe").Scan(&at); err != nil {
+			return nil, err
+		}
+		return t.aside(s)
 	})
+	if len(aside) > 0 {
+		h.Warnings = append(h.Warnings, store.AsideWarning(int64(len(aside)), aside))
+	}
 	return h, err
+}
+
+// aside returns the runs that Claim could not read, as far as that is so still.
+func (t *txn) aside(s *Store) (ids []string, err error) {
+	s.aside.Range(func(key, _ any) bool {
+		id, _ := key.(string) //nolint:errcheck // wait stores nothing else
+		_, found := t.run(id)
+		switch {
+		case errors.Is(found, store.ErrDamaged):
+			ids = append(ids, id)
+		case found == nil || errors.Is(found, store.ErrNotFound):
+			s.aside.Delete(id)
+		default:
+			err = found
+		}
+		return err == nil
+	})
+	slices.Sort(ids)
+	return ids, err
 }

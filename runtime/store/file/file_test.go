@@ -52,6 +52,9 @@ func TestFileKeepsTheContract(t *testing.T) {
 				db := raw(t, path)
 				execSQL(t, db, "DELETE FROM entries WHERE id = (SELECT n << 20 | seq FROM runs WHERE id = ?)", runID)
 			},
+			Ruin:   func(runID string) { execSQL(t, raw(t, path), ruin, runID) },
+			Mend:   func(runID string) { execSQL(t, raw(t, path), mend, runID) },
+			Hasten: func(runID string) { execSQL(t, raw(t, path), hasten, runID) },
 		}
 	})
 }
@@ -65,12 +68,28 @@ func TestMemoryKeepsTheContract(t *testing.T) {
 		return storetest.Harness{
 			Store: s, Advance: c.Advance, Frozen: true,
 			Damage: func(runID string) {
-				if err := s.Exec(t.Context(), "DELETE FROM entries WHERE id = (SELECT n << 20 | seq FROM runs WHERE id = ?)", runID); err != nil {
-					t.Fatal(err)
-				}
+				execIn(t, s, "DELETE FROM entries WHERE id = (SELECT n << 20 | seq FROM runs WHERE id = ?)", runID)
 			},
+			Ruin:   func(runID string) { execIn(t, s, ruin, runID) },
+			Mend:   func(runID string) { execIn(t, s, mend, runID) },
+			Hasten: func(runID string) { execIn(t, s, hasten, runID) },
 		}
 	})
+}
+
+// What is done to a run behind the driver's back.
+const (
+	ruin   = "UPDATE runs SET leased = 5 WHERE id = ?"
+	mend   = "UPDATE runs SET leased = 0 WHERE id = ?"
+	hasten = "UPDATE runs SET due = 1 WHERE id = ?"
+)
+
+// execIn runs a statement in the store itself, which need not have a file.
+func execIn(t *testing.T, s *file.Store, query string, args ...any) {
+	t.Helper()
+	if err := s.Exec(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // raw opens the file beside the store.

@@ -144,6 +144,10 @@ func (i *inspection) look(tr store.Trace) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return i.orphans()
 	}
+	if errors.Is(err, store.ErrDamaged) {
+		i.found(store.RecordDamaged, "", "%v", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,9 @@ func scanView(from scanner) (store.View, int64, error) {
 	r, err := scanRun(from, more...)
 	if err != nil {
 		return store.View{}, 0, err
+	}
+	if err := r.damage(); err != nil {
+		return store.View{}, r.n, err
 	}
 	v := store.View{Record: r.Record, First: first.entry(), Last: last.entry()}
 	if hold != nil {
@@ -219,16 +223,22 @@ func list[A any](ctx context.Context, s *Store, query string, args []any, limit 
 	p, err := read(ctx, s, func(t *txn) (page, error) {
 		var p page
 		var last int64
+		count := 0
 		err := t.each(query, append(args, limit+1), func(from scanner) error {
 			row, n, err := scan(from)
-			if err != nil {
-				return unavailable(err)
-			}
-			if len(p.rows) == limit {
+			if count++; count > limit {
 				p.next = strconv.FormatInt(last, 10)
 				return nil
 			}
-			p.rows, last = append(p.rows, row), n
+			last = n
+			switch {
+			case errors.Is(err, store.ErrDamaged):
+				s.log.LogAttrs(ctx, slog.LevelWarn, "left out of a list: the run cannot be read; see agentos fsck", slog.Any("error", err))
+				return nil
+			case err != nil:
+				return unavailable(err)
+			}
+			p.rows = append(p.rows, row)
 			return nil
 		})
 		return p, err

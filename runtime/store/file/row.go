@@ -23,17 +23,19 @@ type row struct {
 	due   int64
 	op    string
 	opSeq int64
+	// unreadable says what of the record no program of ours has written, or "".
+	unreadable string
 }
 
 const runColumns = `r.n, r.id, r.request, r.env, r.agent, r.capability, r.session, r.status, r.seq, r.epoch, r.idle,
 	r.leased, coalesce(r.due, 0), r.hold, r.cancel_by, r.summary, r.created_at, r.updated_at, r.op, r.op_seq`
 
-// fields are the places for runColumns. The times are set by a later call of
-// stamp.
-func (r *row) fields(created, updated *int64) []any {
+// fields are the places for runColumns; scanRun makes of the mark and the times what
+// the row has of them.
+func (r *row) fields(leased, created, updated *int64) []any {
 	return []any{
 		&r.n, &r.ID, &r.request, &r.Env, &r.Agent, &r.Capability, &r.SessionID, &r.Status, &r.Seq, &r.Epoch, &r.Idle,
-		&r.leased, &r.due, &r.HoldID, &r.CancelBy, (*[]byte)(&r.Summary), created, updated, &r.op, &r.opSeq,
+		leased, &r.due, &r.HoldID, &r.CancelBy, (*[]byte)(&r.Summary), created, updated, &r.op, &r.opSeq,
 	}
 }
 
@@ -43,9 +45,18 @@ type scanner interface{ Scan(dest ...any) error }
 // scanRun reads runColumns and whatever follows them.
 func scanRun(from scanner, more ...any) (*row, error) {
 	var r row
-	var created, updated int64
-	if err := from.Scan(append(r.fields(&created, &updated), more...)...); err != nil {
+	var created, updated, leased int64
+	if err := from.Scan(append(r.fields(&leased, &created, &updated), more...)...); err != nil {
 		return nil, err
+	}
+	r.leased = leased == 1
+	switch s := r.Status; {
+	case s != store.Queued && s != store.Running && s != store.Held && !s.Finished():
+		r.unreadable = fmt.Sprintf("its status is %.64q", s)
+	case leased != 0 && leased != 1:
+		r.unreadable = fmt.Sprintf("its mark of a lease is %d", leased)
+	case r.Seq < 1 || r.Seq > maxSeq || r.Epoch < 0 || r.Idle < 0:
+		r.unreadable = fmt.Sprintf("it counts %d entries, %d leases and %d claims", r.Seq, r.Epoch, r.Idle)
 	}
 	r.CreatedAt, r.UpdatedAt = moment(created), moment(updated)
 	if len(r.Summary) == 0 {
@@ -115,13 +126,25 @@ func (t *txn) each(query string, args []any, f func(scanner) error) error {
 	return nil
 }
 
-// run reads the run called id, store.ErrNotFound when there is none.
+// run reads the run called id, store.ErrNotFound when there is none,
+// store.ErrDamaged when it cannot be read.
 func (t *txn) run(id string) (*row, error) {
 	r, err := scanRun(t.one("SELECT "+runColumns+" FROM runs r WHERE r.id = ?", id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("run %s: %w", id, store.ErrNotFound)
 	}
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r, r.damage()
+}
+
+// damage is store.ErrDamaged for a row that cannot be read.
+func (r *row) damage() error {
+	if r.unreadable == "" {
+		return nil
+	}
+	return damaged(r.ID, "its record cannot be read: %s", r.unreadable)
 }
 
 // save writes what changes in a run: op becomes its newest operation, which found

@@ -180,7 +180,7 @@ func TestHealthWarns(t *testing.T) {
 		t.Helper()
 		var log bytes.Buffer
 		open(t, r.URL(), func(c *redisConfig) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-		return strings.Count(log.String(), "the store can lose data")
+		return strings.Count(log.String(), "the store has a warning")
 	}
 	for _, c := range []struct {
 		config  []string

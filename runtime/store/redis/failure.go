@@ -33,7 +33,7 @@ func reasons() []reason {
 		{"BUSY", "a script is running for too long; see SLOWLOG", true},
 		{"NOREPLICAS", "too few replicas are connected; see min-replicas-to-write", true},
 		{"ERR max number of clients", "it has no room for another client; raise maxclients or end other clients", true},
-		{"OOM", "maxmemory is reached; raise it or delete data", false},
+		{"OOM", "maxmemory is reached; raise it, and keep maxmemory-policy at noeviction", false},
 		{"MISCONF", "it cannot save to its disk; make room there and see its log", false},
 		{"NOAUTH", "it asks for a password; the URL has none", false},
 		{"WRONGPASS", "user or password are wrong; correct the URL", false},

@@ -14,15 +14,24 @@ import (
 )
 
 // Health writes to every partition, which finds a full, read-only or unreachable
-// server and missing replicas, and reads from every server how safe the data are.
+// server and missing replicas, tells of runs that Claim has set aside, and reads from
+// every server how safe the data are.
 func (s *Store) Health(ctx context.Context) (store.Health, error) {
 	h := store.Health{Driver: "redis", Durable: true}
+	aside, some := int64(0), []string(nil)
 	for i := range s.cfg.Partitions {
-		line := []any{"hset", s.partition(i).layout(), "checked", "1"}
-		_, err := s.retry(ctx, "check health", func() (any, error) { return s.roundTrip(ctx, line, s.cfg.WaitReplicas) })
+		k := s.partition(i)
+		reply, err := s.write(ctx, "check health", s.scripts.health, []string{k.layout(), k.aside(), k.due()}, k.base)
 		if err != nil {
 			return h, err
 		}
+		aside += number(list(reply), 0)
+		for _, id := range list(at(list(reply), 1)) {
+			some = append(some, word(id))
+		}
+	}
+	if aside > 0 {
+		h.Warnings = append(h.Warnings, store.AsideWarning(aside, some))
 	}
 	leave, err := s.enter("check health")
 	if err != nil {
@@ -63,7 +72,7 @@ func (s *Store) warn(ctx context.Context) {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the store is not healthy", slog.Any("error", err))
 	}
 	for _, w := range h.Warnings {
-		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the store can lose data", slog.String("warning", w))
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "the store has a warning", slog.String("warning", w))
 	}
 }
 

@@ -126,6 +126,30 @@ func ending() store.Tx {
 	}
 }
 
+// vandal does things to the key of a run behind the driver's back.
+type vandal struct {
+	r   *testenv.Redis
+	key string
+	// wrongType says that it is ruined by another type, not by another text.
+	wrongType bool
+}
+
+func (b vandal) ruin() {
+	b.r.Command("COPY", b.key, strings.Replace(b.key, "}:r:", "}:was:", 1))
+	if b.wrongType {
+		b.r.Command("SET", b.key, "x")
+	} else {
+		b.r.Command("HSET", b.key, "v", "garbage")
+	}
+}
+
+func (b vandal) mend() { b.r.Command("RENAME", strings.Replace(b.key, "}:r:", "}:was:", 1), b.key) }
+
+func (b vandal) hasten() {
+	base, run, _ := strings.Cut(b.key, "r:r_")
+	b.r.Command("ZADD", base+"due", "1", "r_"+run)
+}
+
 // keysLike lists the keys that match, from behind the driver's back.
 func keysLike(r *testenv.Redis, pattern string) []string {
 	return strings.Fields(r.Command("KEYS", pattern))

@@ -89,6 +89,16 @@ func TestCompleteRefuses(t *testing.T) {
 	}
 }
 
+// Whoever follows a reason loses nothing.
+func TestReasonsCostNoData(t *testing.T) {
+	t.Parallel()
+	for _, r := range reasons() {
+		if strings.Contains(r.meaning, "delete") || r.meaning == "" {
+			t.Errorf("%s: %s", r.code, r.meaning)
+		}
+	}
+}
+
 func FuzzEscape(f *testing.F) {
 	for _, s := range []string{"", "default", "a:b", "{p0}", "%", "%3A", "ä b", "\x00\xff"} {
 		f.Add(s)

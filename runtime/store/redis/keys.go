@@ -42,6 +42,7 @@ const maxPartitions = 1024
 // and of a partition
 //
 //	due                                 zset: unfinished runs by time
+//	aside                               zset: those among them that could not be read, by when
 //	envs                                set: the environments that have runs
 //	runs:<env>, runs:<env>:<status>     zset: runs by creation
 //	holds:<env>, holds:<env>:<status>   zset: holds by creation
@@ -85,6 +86,7 @@ func (k keys) log(name string) string    { return k.base + "log:" + escape(name)
 func (k keys) logged(name string) string { return k.base + "logged:" + escape(name) }
 func (k keys) scope(scope string) string { return k.base + "s:s:" + scope }
 func (k keys) due() string               { return k.base + "due" }
+func (k keys) aside() string             { return k.base + "aside" }
 func (k keys) envs() string              { return k.base + "envs" }
 func (k keys) orders() string            { return k.base + "orders" }
 func (k keys) document(env, name string) string {

@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, n int, ttl time.Duration) ([]store.Cl
 	var all []taken
 	for p, share := range shares {
 		k := s.partition(p)
-		reply, err := s.once(ctx, "claim", s.scripts.claim, []string{k.due()}, k.base, share, millis(ttl))
+		reply, err := s.once(ctx, "claim", s.scripts.claim, []string{k.due(), k.aside()}, k.base, share, millis(ttl))
 		if err != nil && len(all) == 0 {
 			return nil, err
 		}
@@ -86,12 +86,12 @@ func (s *Store) shares(ctx context.Context, n int) (map[int]int, error) {
 	return out, nil
 }
 
-// claimed reads a row of claim.lua. A run without a record is told in the log
-// only: nothing is left that could be failed.
+// claimed reads a row of claim.lua. A run without a record that can be read is told
+// in the log and by Health only: there is nothing that could be failed.
 func (s *Store) claimed(ctx context.Context, row []any) (taken, bool) {
 	id := text(row, 0)
 	if len(row) < 2 {
-		s.cfg.Log.LogAttrs(ctx, slog.LevelError, "a run that is due has no record; it cannot go on", slog.String("run_id", id))
+		s.cfg.Log.LogAttrs(ctx, slog.LevelError, "a run that is due has no record that can be read; it is set aside for an hour; see agentos fsck", slog.String("run_id", id))
 		return taken{}, false
 	}
 	c := store.Claimed{Record: record(id, list(at(row, 4))), Lapsed: number(row, 3) == 1}

@@ -3,6 +3,7 @@ package redis
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +111,10 @@ func (s *Store) list(ctx context.Context, l listing, p store.Page, score func([]
 			return nil, "", err
 		}
 		page := list(reply)
+		for _, id := range list(at(page, 3)) {
+			s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "left out of a list: the run cannot be read; see agentos fsck",
+				slog.String("doing", l.what), slog.String("run_id", word(id)))
+		}
 		for _, r := range list(at(page, 0)) {
 			parts := list(r)
 			rows = append(rows, row{place{score(parts), text(parts, 0)}, parts})

@@ -22,7 +22,7 @@ func (s *Store) Run(ctx context.Context, id string) (store.View, error) {
 	}
 	v := view(id, row)
 	if v.Seq == 0 {
-		return store.View{}, damaged(id, "its record is missing")
+		return store.View{}, damaged(id, "its record is missing or cannot be read")
 	}
 	return v, nil
 }
@@ -82,6 +82,8 @@ func (s *Store) Hold(ctx context.Context, id string) (store.HoldView, error) {
 	row := list(reply)
 	rec := record(run, list(at(row, 1)))
 	switch {
+	case len(row) == 0:
+		return store.HoldView{}, damaged(run, "its record cannot be read")
 	case at(row, 0) == nil && rec.HoldID == id:
 		return store.HoldView{}, damaged(run, "its hold %s is missing", id)
 	case at(row, 0) == nil:

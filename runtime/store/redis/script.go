@@ -22,10 +22,10 @@ type script struct{ source, sha string }
 
 // scripts are all of them, one per transition or read.
 type scripts struct {
-	open, create, peek, claim, renew, commit, decide, cancel *script
-	run, runs, journal, hold, holds, put, order, document    *script
-	fsckPage, fsckRun                                        *script
-	notices, settle, append                                  *script
+	open, health, create, peek, claim, renew, commit, decide, cancel *script
+	run, runs, journal, hold, holds, put, order, document            *script
+	fsckPage, fsckRun                                                *script
+	notices, settle, append                                          *script
 }
 
 func loadScripts() (scripts, error) {
@@ -43,6 +43,7 @@ func loadScripts() (scripts, error) {
 		*to = &script{source.String(), goredis.NewScript(source.String()).Hash()}
 	}
 	load(&s.open, "open")
+	load(&s.health, "health")
 	load(&s.create, "create")
 	load(&s.peek, "peek")
 	load(&s.claim, "claim")

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +29,13 @@ func TestSuite(t *testing.T) {
 					})
 				}
 				s := another()
+				at := func(runID string) vandal {
+					keys := keysLike(r, name+":{p*:r:"+runID)
+					if len(keys) < 1 || !strings.HasPrefix(keys[len(keys)-1], name) {
+						t.Fatalf("run %s is not there: %q", runID, keys)
+					}
+					return vandal{r, keys[len(keys)-1], partitions > 1}
+				}
 				return storetest.Harness{
 					Store:   s,
 					Advance: func(d time.Duration) { offset.Add(int64(d)) },
@@ -45,6 +53,9 @@ func TestSuite(t *testing.T) {
 							t.Fatalf("run %s has no journal to damage: %q", runID, keys)
 						}
 					},
+					Ruin:   func(runID string) { at(runID).ruin() },
+					Mend:   func(runID string) { at(runID).mend() },
+					Hasten: func(runID string) { at(runID).hasten() },
 				}
 			})
 		})

@@ -330,6 +330,16 @@ func TestSuiteOnCluster(t *testing.T) {
 			})
 		}
 		s := another()
+		at := func(runID string) vandal {
+			for _, node := range nodes {
+				keys := keysLike(node, name+":{p*:r:"+runID)
+				if len(keys) > 0 && strings.HasPrefix(keys[len(keys)-1], name) {
+					return vandal{node, keys[len(keys)-1], false}
+				}
+			}
+			t.Fatalf("run %s is not there", runID)
+			return vandal{}
+		}
 		return storetest.Harness{
 			Store:   s,
 			Advance: func(d time.Duration) { offset.Add(int64(d)) },
@@ -351,6 +361,9 @@ func TestSuiteOnCluster(t *testing.T) {
 				}
 				t.Fatalf("run %s has no journal to damage", runID)
 			},
+			Ruin:   func(runID string) { at(runID).ruin() },
+			Mend:   func(runID string) { at(runID).mend() },
+			Hasten: func(runID string) { at(runID).hasten() },
 		}
 	})
 }

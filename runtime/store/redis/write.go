@@ -64,7 +64,7 @@ func (s *Store) Create(ctx context.Context, c store.Create) (store.Created, erro
 	case "full":
 		return store.Created{}, fmt.Errorf("create: %w", store.ErrQueueFull)
 	}
-	return store.Created{}, refused("create", c.RunID, a)
+	return store.Created{}, refused("create", text(a, 1), a)
 }
 
 // created answers from the request: the script has stored just that.

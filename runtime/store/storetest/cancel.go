@@ -21,6 +21,7 @@ func cancelCases() []Case {
 		{"Cancel/must_close_the_hold", cancelHold},
 		{"Cancel/finished_conflicts", cancelFinished},
 		{"Cancel/unknown", cancelUnknown},
+		{"Cancel/damaged_ends_with_its_hold", cancelDamaged},
 		{"Cancel/refuses_bad_arguments", cancelRefuses},
 	}
 }
@@ -152,6 +153,26 @@ func cancelFinished(k *kit) {
 func cancelUnknown(k *kit) {
 	_, err := k.s.Cancel(k.ctx, k.cancellation(runID(1), 0, nil))
 	k.refused(err, store.ErrNotFound)
+}
+
+func cancelDamaged(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	k.h.Damage(runID(1))
+	k.damaged[runID(1)] = true
+	c := k.cancellation(runID(1), 2, &h)
+	if k.cancel(c) {
+		k.Fatalf("nobody works on the run, it was only asked to stop")
+	}
+	v := k.view(runID(1))
+	k.equal("status", v.Status, store.Cancelled)
+	k.equal("last", v.Last.Type, journal.RunCancelled)
+	list := k.allHolds(store.HoldFilter{Status: holds.Cancelled}, 10)
+	if len(list) != 1 || list[0].ID != h.ID {
+		k.Errorf("cancelled holds: %+v", list)
+	}
+	k.equal("pending holds", len(k.allHolds(store.HoldFilter{Status: holds.Pending}, 10)), 0)
+	k.h.Advance(2 * time.Hour)
+	k.claimNone("cancelled")
 }
 
 func cancelRefuses(k *kit) {

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,8 @@ func claimCases() []Case {
 		{"Claim/brings_the_whole_journal", claimJournal},
 		{"Claim/damaged_blocks_no_other", claimDamaged},
 		{"Claim/damaged_and_held_can_fail", claimDamagedHold},
+		{"Claim/damaged_record_blocks_no_other", claimRuined},
+		{"Claim/damaged_index_takes_no_hold_early", claimHasty},
 		{"Claim/refuses_bad_arguments", claimRefuses},
 	}
 }
@@ -209,6 +213,78 @@ func claimDamaged(k *kit) {
 	k.equal("last", v.Last.Type, journal.RunFailed)
 	_, err := k.s.Journal(k.ctx, runID(1), 0)
 	k.refused(err, store.ErrDamaged)
+}
+
+// A run that cannot be read stops nobody, gets an error of its own from every
+// operation, and goes on where it was once it can be read again.
+func claimRuined(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	k.create(runID(2), 0)
+	k.h.Ruin(runID(1))
+	k.h.Advance(time.Hour)
+	k.create(runID(3), 0)
+	got := claimedIDs(k.claim(10))
+	slices.Sort(got)
+	k.equal("claimed", got, []string{runID(2), runID(3)})
+	k.claimNone("it is set aside")
+
+	health, err := k.s.Health(k.ctx)
+	k.ok(err)
+	if !slices.ContainsFunc(health.Warnings, func(w string) bool { return strings.Contains(w, runID(1)) }) {
+		k.Errorf("the store does not warn of the run: %v", health.Warnings)
+	}
+	for what, do := range map[string]func() error{
+		"run":     func() error { _, err := k.s.Run(k.ctx, runID(1)); return err },
+		"journal": func() error { _, err := k.s.Journal(k.ctx, runID(1), 0); return err },
+		"hold":    func() error { _, err := k.s.Hold(k.ctx, h.ID); return err },
+		"create":  func() error { _, err := k.s.Create(k.ctx, k.creation(runID(1), ttl)); return err },
+		"decide":  func() error { _, err := k.s.Decide(k.ctx, k.decision(h, true, ttl)); return err },
+		"cancel":  func() error { _, err := k.s.Cancel(k.ctx, k.cancellation(runID(1), 2, &h)); return err },
+		"commit": func() error {
+			_, err := k.s.Commit(k.ctx, store.Lease{RunID: runID(1), Epoch: 1}, running(1))
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, store.ErrDamaged) {
+			k.Errorf("%s: %v, want %v", what, err, store.ErrDamaged)
+		}
+	}
+	if r := k.renew(store.Lease{RunID: runID(1), Epoch: 1})[0]; !r.Lost {
+		k.Errorf("a lease of the run was renewed")
+	}
+	var listed []string
+	for _, v := range k.allRuns(store.RunFilter{}, 1) {
+		listed = append(listed, v.ID)
+	}
+	slices.Sort(listed)
+	k.equal("list", listed, []string{runID(2), runID(3)})
+	k.allHolds(store.HoldFilter{OpenedBefore: time.Now().Add(farAhead)}, 1)
+
+	k.h.Mend(runID(1))
+	k.h.Advance(time.Hour)
+	c := k.claim(10)
+	i := slices.IndexFunc(c, func(c store.Claimed) bool { return c.Record.ID == runID(1) })
+	if i < 0 || c[i].Hold == nil || len(c[i].Journal) != 2 {
+		k.Fatalf("claimed %+v", c)
+	}
+	health, err = k.s.Health(k.ctx)
+	k.ok(err)
+	if slices.ContainsFunc(health.Warnings, func(w string) bool { return strings.Contains(w, runID(1)) }) {
+		k.Errorf("the store warns of a run that goes on: %v", health.Warnings)
+	}
+}
+
+func claimHasty(k *kit) {
+	h := k.held(runID(1), time.Hour)
+	k.h.Hasten(runID(1))
+	k.claimNone("the hold is open")
+	k.equal("hold", k.holdOf(h.ID).Status, holds.Pending)
+	k.h.Advance(time.Hour - k.nearly())
+	k.claimNone("the hold is open still")
+	k.h.Advance(k.nearly())
+	if c := k.claimOnly(runID(1)); c.Hold == nil {
+		k.Fatalf("claimed %+v", c)
+	}
 }
 
 func claimRefuses(k *kit) {

@@ -37,6 +37,9 @@ type Harness struct {
 	// Damage removes an entry from the journal of a run behind the driver's back,
 	// which the record goes on counting.
 	Damage func(runID string)
+	// Ruin makes the record of a run unreadable behind the driver's back, and Mend
+	// makes it what it was. Hasten puts a held run in the due index long ago.
+	Ruin, Mend, Hasten func(runID string)
 }
 
 // T is the part of *testing.T that cases use, so that the suite itself can be

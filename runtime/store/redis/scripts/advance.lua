@@ -48,7 +48,7 @@ end
 local function advance(rec, t)
   local env, _, _, _, created, _, key = fixed(rec)
   if t.notify == '1' then notify(rec.run) end
-  local was, seq, first, count = rec.status, rec.seq, int(rec.seq + 1), #ARGV - t.first + 1
+  local was, seq, first, count, pending = rec.status, rec.seq, int(rec.seq + 1), #ARGV - t.first + 1, rec.hold
   local id = t.keep and ARGV[t.keep] or ''
   if count > 0 or t.lease == 0 then rec.idle = '0' end
   rec.status, rec.seq, rec.epoch = t.status, int(seq + count), t.epoch
@@ -58,12 +58,12 @@ local function advance(rec, t)
   if id == '' then
     store(rec, ops, seq, t.first)
   else
-    local before, score = hold(rec.run, id), MICROS
+    local old, score = id == pending, MICROS
     local n = tonumber(string.match(id, '_(%d+)$'))
-    if n > tonumber(rec.holds) then before, rec.holds = false, int(n) end
-    if before then score = redis.call('ZSCORE', BASE .. 'holds:' .. env, id) or MICROS end
+    if n > tonumber(rec.holds) then rec.holds = int(n) end
+    if old then score = redis.call('ZSCORE', BASE .. 'holds:' .. env, id) or MICROS end
     store(rec, ops, seq, t.first, field(id), table.concat(ARGV, ' ', t.keep + 1, t.keep + 6))
-    index('holds', env, id, score, before and string.match(before, '^%S+') or nil, ARGV[t.keep + 1])
+    index('holds', env, id, score, old and 'pending' or nil, ARGV[t.keep + 1])
   end
   index('runs', env, rec.run, created, was, t.status)
   redis.call('PUBLISH', BASE .. 'w:' .. rec.run, '')

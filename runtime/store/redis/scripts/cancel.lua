@@ -5,10 +5,11 @@
 --   14 creation, 15 agent, 16 blob, 17.. entries.
 -- Reply: {'ok' | 'again', first entry, at, epoch, lease end, cancelled by}, where
 --   a first entry of 0 says that the request was recorded; {'missing'};
---   {'conflict'}: finished, at other entries or with another hold; {'damaged'}.
+--   {'conflict'}: finished, at other entries or with another hold; {'damaged'}: its
+--   record cannot be read. Entries that are missing keep no run from its end.
 local run = ARGV[3]
 local rec = record(run)
-if not rec then return {redis.call('EXISTS', KEYS[1]) == 1 and 'damaged' or 'missing'} end
+if not rec then return {there(run) and 'damaged' or 'missing'} end
 local again = repeated(rec, ARGV[4])
 if again then return again end
 if finished(rec.status) then return {'conflict'} end
@@ -22,7 +23,6 @@ if rec.status == 'running' or rec.lease ~= '0' then
   return {'ok', '0', STAMP, rec.epoch, '0', rec.cancel}
 end
 if rec.seq ~= ARGV[6] or rec.hold ~= ARGV[10] then return {'conflict'} end
-if counted(rec) ~= tonumber(rec.seq) then return {'damaged'} end
 
 local t = {status = 'cancelled', epoch = rec.epoch, lease = 0, hold = '', summary = ARGV[9], op = ARGV[4], notify = ARGV[5], retention = ARGV[8], first = 17, keep = 10}
 return {'ok', advance(rec, t), STAMP, rec.epoch, '0', rec.cancel}

@@ -11,16 +11,16 @@
 --   {'damaged'}: entries or the hold are missing, which only lets the run finish.
 local run, status = ARGV[3], ARGV[7]
 local rec = record(run)
-if not rec then return {redis.call('EXISTS', KEYS[1]) == 1 and 'damaged' or 'lost'} end
+if not rec then return {there(run) and 'damaged' or 'lost'} end
 local current = rec.epoch == ARGV[6] and rec.lease ~= '0'
 local again, newest = repeated(rec, ARGV[4])
 if again and (current or (newest and ARGV[8] == '0')) then return again end
 if not current then return {'lost'} end
 local pending, id = rec.hold, ARGV[13]
-local there = pending ~= '' and hold(run, pending)
-if there and pending ~= id then return {'hold', pending} end
+local found = pending ~= '' and hold(run, pending)
+if found and pending ~= id then return {'hold', pending} end
 if pending == '' and id ~= '' and (status ~= 'held' or tonumber(string.match(id, '_(%d+)$')) <= tonumber(rec.holds)) then return {'hold', ''} end
-local whole = counted(rec) == tonumber(rec.seq) and (there or pending == '')
+local whole = counted(rec) == tonumber(rec.seq) and (found or pending == '')
 if not whole and not finished(status) then return {'damaged'} end
 if ARGV[12] ~= '' then
   local env = fixed(rec)

@@ -8,11 +8,12 @@
 --   {'again', 1, at, epoch, lease end, cancel, run, record, entry}: the same op;
 --   {'exists', run, record, entry}: the same request before;
 --   {'conflict', run}: another request; {'full'}: too many are queued;
---   {'damaged'}: parts of it are missing.
+--   {'damaged', run}: parts of it are missing or unreadable.
 local run, op, key = ARGV[3], ARGV[4], ARGV[10]
 local before = key ~= '' and redis.call('GET', KEYS[6]) or run
-local rec, first = record(before), redis.call('HGET', BASE .. 'r:' .. before, '1')
+local rec = record(before)
 if rec then
+  local first = redis.call('HGET', BASE .. 'r:' .. before, '1')
   local again = repeated(rec, op)
   local _, _, _, _, _, request = fixed(rec)
   if request ~= ARGV[5] then return {'conflict', before} end
@@ -21,7 +22,7 @@ if rec then
   again[7], again[8], again[9] = before, answer(rec), first
   return again
 end
-if redis.call('EXISTS', KEYS[1]) == 1 then return {'damaged'} end
+if there(before) or there(run) then return {'damaged', there(before) and before or run} end
 
 local status, epoch, lease = 'queued', '0', '0'
 if ARGV[12] ~= '0' then

@@ -8,7 +8,7 @@
 --   revision, expired, or its run is not held; {'damaged'}: parts are missing.
 local run, id = ARGV[3], ARGV[9]
 local rec = record(run)
-if not rec then return {redis.call('EXISTS', KEYS[1]) == 1 and 'damaged' or 'missing'} end
+if not rec then return {there(run) and 'damaged' or 'missing'} end
 local was = hold(run, id)
 local again, newest = repeated(rec, ARGV[4])
 if newest then
@@ -16,7 +16,8 @@ if newest then
   return again
 end
 if not was then return {rec.hold == id and 'damaged' or 'missing'} end
-local stands, revision, expiry = string.match(was, '^(%S+) (%S+) (%S+)')
+local stands, revision, expiry = string.match(was, '^(%l+) (%d+) (%d+) ')
+if not stands then return {'damaged'} end
 if stands ~= 'pending' or revision ~= ARGV[6] or NOW >= tonumber(expiry)
   or rec.status ~= 'held' or rec.hold ~= id or rec.lease ~= '0' then return {'conflict'} end
 if counted(rec) ~= tonumber(rec.seq) then return {'damaged'} end

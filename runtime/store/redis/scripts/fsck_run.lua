@@ -20,8 +20,8 @@ local function checkholds()
   end
 end
 
-if not rec and redis.call('EXISTS', BASE .. 'r:' .. run) == 1 or rec and not (created and rec.status) then
-  return {{}, {}, {}, {{'record_damaged', '', 'fields are missing', 0}}}
+if not rec and redis.call('EXISTS', BASE .. 'r:' .. run) == 1 or rec and not created then
+  return {{}, {}, {}, {{'record_damaged', '', 'fields are missing, or cannot be', 0}}}
 end
 places('runs', 'run_list', run, '', rec and rec.status, created)
 checkholds()

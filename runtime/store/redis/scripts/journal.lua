@@ -4,5 +4,5 @@
 -- Reply: {entries the record counts or nil, entries there are, entries}; {} when
 --   there is no such run.
 local rec = record(ARGV[3])
-if not rec then return redis.call('EXISTS', KEYS[1]) == 1 and {false, 1} or {} end
+if not rec then return there(ARGV[3]) and {false, 1} or {} end
 return {rec.seq, counted(rec), journal(rec, tonumber(ARGV[4]))}

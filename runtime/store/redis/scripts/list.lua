@@ -12,10 +12,15 @@ local function position(list, score, id)
   return low
 end
 
+-- unread are the runs whose record walk came upon and could not read. They are left
+-- out, and stay in the list.
+local unread = {}
+local function skip(run) unread[#unread + 1] = run end
+
 -- walk shows members to visit(id) until it returned limit rows, a thousand were
 -- looked at, or none are left. A member visit answers with false is gone and
 -- dropped from the list. It returns {rows, score and id of the place to go on
--- from, or '' and '' at the end}.
+-- from, or '' and '' at the end, unread}.
 local function walk(list, score, id, limit, visit)
   local rows, gone, rank, looked = {}, {}, position(list, score, id), 0
   repeat
@@ -29,5 +34,5 @@ local function walk(list, score, id, limit, visit)
   until #members < 200 or #rows == limit or looked >= 1000
   if rank >= redis.call('ZCARD', list) then score, id = '', '' end
   for _, member in ipairs(gone) do redis.call('ZREM', list, member) end
-  return {rows, score, id}
+  return {rows, score, id, unread}
 end

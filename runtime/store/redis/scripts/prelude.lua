@@ -9,17 +9,22 @@ local MICROS = NOW * 1000 + clock[2] % 1000
 local function int(n) return string.format('%.0f', n) end
 local STAMP = int(NOW)
 
--- record reads a run, or nil: what changes as strings, by name; fixed, summary
--- and ops as they are stored. lease is its end or '0', holds the number of the
--- newest hold, cancel who asked to cancel; times are in ms.
+-- record reads a run, or nil when none can be read: what changes as strings, by
+-- name; fixed, summary and ops as stored. lease is its end or '0', holds the number
+-- of the newest hold, cancel who asked to cancel; times are in ms. Nothing that is
+-- there in its place makes a script fail: other runs wait for it.
+local STATUS = {queued = 1, running = 1, held = 1, completed = 1, failed = 1, cancelled = 1}
 local function record(run)
-  local r = redis.call('HMGET', BASE .. 'r:' .. run, 'f', 'v', 's', 'o')
-  if not (r[1] and r[2]) then return nil end
+  local r = redis.pcall('HMGET', BASE .. 'r:' .. run, 'f', 'v', 's', 'o')
+  if r.err or not (r[1] and r[2]) or not string.find(r[1], '^%S* %S* %S* %S* %d+ %S* %S*$') then return nil end
   local rec = {run = run, fixed = r[1], summary = r[3] or '', ops = r[4] or ''}
   rec.status, rec.seq, rec.epoch, rec.idle, rec.lease, rec.hold, rec.holds, rec.updated, rec.cancel =
-    string.match(r[2], '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*)$')
-  return rec
+    string.match(r[2], '^(%l+) ([1-9]%d*) (%d+) (%d+) (%d+) (%S*) (%d+) (%d+) (%S*)$')
+  return STATUS[rec.status or ''] and #rec.holds < 7 and rec or nil
 end
+
+-- there reports whether anything is kept for a run, readable or not.
+local function there(run) return redis.call('EXISTS', BASE .. 'r:' .. run) == 1 end
 
 -- fixed takes apart what never changes: env, agent, capability, session, creation
 -- in microseconds (the score in the lists of runs), request, idempotency key.
@@ -31,7 +36,6 @@ end
 local function changing(rec)
   return table.concat({rec.status, rec.seq, rec.epoch, rec.idle, rec.lease, rec.hold, rec.holds, rec.updated, rec.cancel}, ' ')
 end
-
 -- answer is a record as it travels; {} for nil.
 local function answer(rec) return rec and {rec.fixed, changing(rec), rec.summary} or {} end
 
@@ -63,9 +67,10 @@ local function counted(rec)
 end
 local function journal(rec, after)
   local out = {}
-  for first = after + 1, tonumber(rec.seq), 1000 do
+  local last = math.min(tonumber(rec.seq), redis.call('HLEN', BASE .. 'r:' .. rec.run))
+  for first = after + 1, last, 1000 do
     local names = {}
-    for i = first, math.min(first + 999, tonumber(rec.seq)) do names[#names + 1] = int(i) end
+    for i = first, math.min(first + 999, last) do names[#names + 1] = int(i) end
     for _, e in ipairs(redis.call('HMGET', BASE .. 'r:' .. rec.run, unpack(names))) do out[#out + 1] = e or '' end
   end
   return out
@@ -73,7 +78,9 @@ end
 
 -- field is where a run keeps the hold id; hold reads it, or false.
 local function field(id) return 'h' .. (string.match(id, '_(%d+)$') or '') end
-local function hold(run, id) return redis.call('HGET', BASE .. 'r:' .. run, field(id)) end
+local function hold(run, id)
+  local h = redis.pcall('HGET', BASE .. 'r:' .. run, field(id)) return type(h) == 'string' and h
+end
 
 -- store writes what changes in a run, the entries ARGV[first..], stamped and
 -- numbered after seq, and more fields, in one command: a server that dies while it

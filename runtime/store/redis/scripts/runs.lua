@@ -3,10 +3,11 @@
 -- ARGV: 1 offset, 2 base, 3 score and 4 id of the cursor or '', 5 most rows,
 --   then what to choose or '': 6 agent, 7 capability, 8 session, 9 status.
 -- Reply: {rows of {run, record, entries in the journal, first entry, last entry,
---   hold}, score, id},
---   the place to go on from, or '' and ''. Missing parts are nil.
+--   hold}, score, id, unread}: the place to go on from, or '' and '', and the runs
+--   that cannot be read. Missing parts are nil.
 local function visit(run)
   local rec = record(run)
+  if not rec and there(run) then return skip(run) end
   if not rec then
     -- Its retention is over, unless somebody still waits for it.
     if redis.call('ZSCORE', BASE .. 'due', run) then return nil end
