@@ -71,7 +71,10 @@ func openStore(ctx context.Context, url string, c clock.Clock, retention time.Du
 	if path, ok := strings.CutPrefix(url, "file:"); ok {
 		return file.Open(ctx, file.Config{Path: path, Clock: c, Retention: retention})
 	}
-	return redis.Open(ctx, redis.Config{URL: url, Log: slog.New(slog.DiscardHandler)})
+	return redis.Open(ctx, redis.Config{
+		URL: url, Log: slog.New(slog.DiscardHandler),
+		Offset: func() time.Duration { return time.Until(c.Now()) },
+	})
 }
 
 // crashChild is the process that dies. It returns only when the point was never

@@ -125,7 +125,7 @@ func agree(h store.HoldView) error {
 	if h.Hold.Status != holds.Pending {
 		return nil
 	}
-	damaged := problem.New(problem.JournalDamaged, "hold %s is damaged in the store: it is not what the journal of its run says", h.Hold.ID)
+	damaged := problem.New(problem.JournalDamaged, "hold %s is damaged in the store: it is not what the journal of its run says, so it cannot be decided; cancel run %s", h.Hold.ID, h.Record.ID)
 	state, err := journal.Fold(h.Journal)
 	if err != nil || state.Hold == nil || holds.Difference(h.Hold, *state.Hold) != "" {
 		return damaged
@@ -169,9 +169,6 @@ func (e *Engine) Cancel(ctx context.Context, env, runID, by string) (store.View,
 		if err != nil || v.Status.Finished() {
 			return v, err
 		}
-		if v.Status == store.Held && v.Hold == nil {
-			return v, problem.New(problem.JournalDamaged, "run %s is damaged in the store: its hold is missing", runID)
-		}
 		requested, err := e.tryCancel(ctx, v, by)
 		if errors.Is(err, store.ErrConflict) {
 			continue
@@ -189,41 +186,64 @@ func (e *Engine) Cancel(ctx context.Context, env, runID, by string) (store.View,
 
 func (e *Engine) tryCancel(ctx context.Context, v store.View, by string) (bool, error) {
 	c := store.Cancel{Op: e.cfg.IDs.Token(), RunID: v.ID, By: by, Seen: v.Seq, Summary: v.Summary}
-	list, err := e.cancelEntries(ctx, v, by)
+	var state *journal.State
+	if v.Status != store.Running {
+		entries, err := e.cfg.Store.Journal(ctx, v.ID, 0)
+		if err != nil && !errors.Is(err, store.ErrDamaged) {
+			return false, err
+		}
+		// A journal that cannot be read has no calls to end, and is no reason to
+		// keep the run.
+		if s, err := journal.Fold(entries); err == nil && len(entries) > 0 {
+			state = s
+		}
+	}
+	h := v.Hold
+	if h == nil && v.HoldID != "" {
+		h = lostHold(v.Record, state)
+	}
+	list, err := cancelEntries(state, h, by)
 	if err != nil {
 		return false, err
 	}
 	c.Entries = list
-	if v.Hold != nil {
-		h := v.Hold.Closed(holds.Cancelled, v.Seq+int64(len(list)))
-		c.Hold = &h
+	if h != nil {
+		closed := h.Closed(holds.Cancelled, v.Seq+int64(len(list)))
+		c.Hold = &closed
 	}
 	return e.cfg.Store.Cancel(ctx, c)
 }
 
+// lostHold is what stands for the pending hold of a run when the store has none that
+// can be read, so that the run can end and nobody is asked any more: the hold as the
+// journal has it, else little more than its name.
+func lostHold(r store.Record, state *journal.State) *holds.Hold {
+	if state != nil && state.Hold != nil && state.Hold.ID == r.HoldID {
+		h := *state.Hold
+		return &h
+	}
+	return &holds.Hold{
+		ID: r.HoldID, RunID: r.ID, Env: r.Env, Agent: r.Agent, Capability: r.Capability,
+		Kind: holds.ToolCall, Status: holds.Pending, Actions: holds.Actions(holds.ToolCall), Items: []holds.Item{},
+		Intent: "What was asked here is lost: the hold was damaged in the store.", CreatedAt: r.UpdatedAt, ExpiresAt: r.UpdatedAt,
+	}
+}
+
 // cancelEntries are what ends a run nobody works on. The store does not take them
-// when somebody does.
-func (e *Engine) cancelEntries(ctx context.Context, v store.View, by string) ([]journal.New, error) {
+// when somebody does. state is nil when there is none, or none that can be read.
+func cancelEntries(state *journal.State, h *holds.Hold, by string) ([]journal.New, error) {
 	var list []journal.New
 	var failed error
 	add := func(t journal.Type, data any) {
 		n, err := journal.Encode(t, data)
 		list, failed = append(list, n), errors.Join(failed, err)
 	}
-	if v.Hold != nil {
-		add(journal.HoldClosed, journal.Closed{HoldID: v.Hold.ID, Why: holds.Cancelled})
+	if h != nil {
+		add(journal.HoldClosed, journal.Closed{HoldID: h.ID, Why: holds.Cancelled})
 	}
-	if v.Status != store.Running {
-		entries, err := e.cfg.Store.Journal(ctx, v.ID, 0)
-		if err != nil && !errors.Is(err, store.ErrDamaged) {
-			return nil, err
-		}
-		// A journal that cannot be read has no calls to end, and is no reason to
-		// keep the run.
-		if state, err := journal.Fold(entries); err == nil {
-			for _, f := range lastWords(state) {
-				add(journal.CallFinished, f)
-			}
+	if state != nil {
+		for _, f := range lastWords(state) {
+			add(journal.CallFinished, f)
 		}
 	}
 	add(journal.RunCancelled, journal.Cancel{By: by})

@@ -190,7 +190,7 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 	asked := e.cfg.Clock.Now()
 	res, err := e.cfg.Store.Create(ctx, req)
 	if err != nil {
-		return store.View{}, e.storeError(err, "create the run", req.RunID)
+		return store.View{}, e.createError(err, req)
 	}
 	if res.Existing {
 		return e.View(ctx, r.Env, res.Record.ID)
@@ -201,6 +201,19 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (store.View, error) 
 		e.start(w, slot)
 	}
 	return store.View{Record: res.Record, First: res.Entry, Last: res.Entry}, nil
+}
+
+// createError is storeError for a run that was not created, or may have been.
+func (e *Engine) createError(err error, c store.Create) error {
+	if errors.Is(err, store.ErrDamaged) {
+		return problem.Wrap(err, problem.JournalDamaged, "the run that this request has created before is damaged in the store; for new work use a new Idempotency-Key")
+	}
+	err = e.storeError(err, "create the run", c.RunID)
+	if p := problem.From(err); c.Key == "" && problem.CodeOf(err) == problem.StoreUnavailable {
+		p.Message = "the store did not answer, and may have created the run all the same; look for it before you send this again, or send it with an Idempotency-Key, which makes a repeat safe"
+		return p
+	}
+	return err
 }
 
 // redact takes secrets out of the strings of a JSON text. One without any keeps
@@ -341,8 +354,10 @@ func (e *Engine) storeError(err error, doing, id string) error {
 		p := problem.Wrap(err, problem.QueueFull, "as many runs are waiting as this environment allows; try again later")
 		p.RetryAfter = queueRetry
 		return p
+	case errors.Is(err, store.ErrDamaged) && strings.HasPrefix(id, "h_"):
+		return problem.Wrap(err, problem.JournalDamaged, "hold %s cannot be decided: its run is damaged in the store, parts are missing or unreadable; cancel run %s", id, store.RunOfHold(id))
 	case errors.Is(err, store.ErrDamaged):
-		return problem.Wrap(err, problem.JournalDamaged, "run %s is damaged in the store: entries are missing or unreadable", id)
+		return problem.Wrap(err, problem.JournalDamaged, "run %s is damaged in the store: parts are missing or unreadable", id)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}

@@ -191,6 +191,9 @@ func (w *run) failDamaged(cause error) (Outcome, error) {
 	w.log.ErrorContext(w.ctx, "the run is damaged", slog.Any("error", cause))
 	w.buffer = []journal.New{n}
 	tx := store.Tx{Status: store.Failed}
+	if w.expired == nil && w.record.HoldID != "" {
+		w.expired = lostHold(w.record, w.state)
+	}
 	if w.expired != nil {
 		closed := w.expired.Closed(holds.Expired, w.record.Seq+1)
 		tx.Hold = &closed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -130,7 +131,8 @@ func (e *Engine) ResumeAgent(ctx context.Context, env, agent string) (Orders, er
 
 // SwitchOff forbids tools, on all servers of the store: when it returns, no call
 // of them starts any more, and the holds that ask about one are cancelled. It
-// returns how many these were.
+// returns how many these were. An error with a count tells of holds that could not be
+// cancelled; the tools are off then.
 func (e *Engine) SwitchOff(ctx context.Context, env string, t ToolOff) (Orders, int, error) {
 	if t.Agent != "" {
 		if _, err := e.Agent(env, t.Agent); err != nil {
@@ -200,7 +202,10 @@ func (e *Engine) order(ctx context.Context, env string, o Order, change func(*Or
 
 // cancelHolds closes the pending holds that ask about a tool that is off. Their
 // runs go on: the calls of the tool are denied, others are asked about again.
+// A hold that cannot be cancelled keeps no other open: the error names their runs at
+// the end. Only a store that cannot be used ends this early.
 func (e *Engine) cancelHolds(ctx context.Context, env string, all *Orders) (n int, err error) {
+	var left leftOpen
 	page := store.Page{Limit: 100}
 	for {
 		list, next, err := e.cfg.Store.Holds(ctx, store.HoldFilter{Env: env, Status: holds.Pending}, page)
@@ -208,6 +213,10 @@ func (e *Engine) cancelHolds(ctx context.Context, env string, all *Orders) (n in
 			return n, e.storeError(err, "list the holds", "")
 		}
 		for _, h := range list {
+			if h.Kind == "" { // unreadable: it may ask about the tool or not
+				left.add(h.ID, nil)
+				continue
+			}
 			reason := ""
 			for _, it := range h.Pending() {
 				if v := all.off(h.Agent, it.Server, it.Tool); v != nil {
@@ -218,18 +227,57 @@ func (e *Engine) cancelHolds(ctx context.Context, env string, all *Orders) (n in
 				continue
 			}
 			cancelled, err := e.cancelHold(ctx, h.ID, reason)
-			if err != nil {
+			if ctx.Err() != nil || errors.Is(err, store.ErrUnavailable) {
 				return n, err
+			}
+			if err != nil {
+				left.add(h.ID, err)
 			}
 			if cancelled {
 				n++
 			}
 		}
 		if next == "" {
-			return n, nil
+			return n, left.problem(n)
 		}
 		page.Cursor = next
 	}
+}
+
+// leftOpen are the holds that could not be cancelled.
+type leftOpen struct {
+	runs  []string // a few of them
+	count int
+	// retry says that none of them is damaged, so that trying again can help.
+	retry bool
+	cause error
+}
+
+// add notes a hold; err is nil for one that cannot be read.
+func (l *leftOpen) add(holdID string, err error) {
+	const most = 10
+	damaged := err == nil || problem.CodeOf(err) == problem.JournalDamaged
+	l.retry = !damaged && (l.retry || l.count == 0)
+	l.count++
+	l.cause = errors.Join(l.cause, err)
+	if len(l.runs) < most {
+		l.runs = append(l.runs, store.RunOfHold(holdID))
+	}
+}
+
+// problem tells of the holds after n others were cancelled; nil when there are none.
+func (l *leftOpen) problem(n int) error {
+	if l.count == 0 {
+		return nil
+	}
+	runs := strings.Join(l.runs, ", ")
+	if more := l.count - len(l.runs); more > 0 {
+		runs += fmt.Sprintf(" and %d more", more)
+	}
+	if l.retry {
+		return problem.Wrap(l.cause, problem.StoreUnavailable, "the tools are off and %d open holds were cancelled, but those of these runs kept changing: %s; try again", n, runs)
+	}
+	return problem.Wrap(l.cause, problem.JournalDamaged, "the tools are off and %d open holds were cancelled, but those of these runs could not be, because they are damaged in the store: %s; cancel these runs", n, runs)
 }
 
 // cancelHold closes a pending hold for a reason and sets its run going.

@@ -297,6 +297,11 @@ func (r *rig) provokeStore(held api.Run) {
 			r.t.Errorf("%s %s: Retry-After %q, body %s", c.method, c.path, a.header.Get("Retry-After"), a.body)
 		}
 	}
+	for what, headers := range map[string][]string{"with an Idempotency-Key, which": nil, "the store could not create the run; try again": {"Idempotency-Key: later"}} {
+		if a := r.send(call{method: "POST", path: runsPath, body: ok, headers: headers}); !strings.Contains(string(a.body), what) {
+			r.t.Errorf("%v: %s", headers, a.body)
+		}
+	}
 	r.store.set(errPanic)
 	for _, c := range reads[:len(reads)-1] { // creating a run takes a slot of the engine first
 		if a := r.want(r.fill(c, held), problem.Internal); strings.Contains(string(a.body), "secret-cause") {
@@ -311,12 +316,20 @@ func (r *rig) provokeStore(held api.Run) {
 	if !strings.Contains(r.log.String(), "secret-cause") {
 		r.t.Error("the log does not have the cause")
 	}
+	pending := r.held("A-1")
 	r.store.damaged.Store(true)
-	for _, path := range []string{"/runs/%RUN/events", "/runs/%RUN/trajectory", "/holds/%HOLD"} {
+	for _, path := range []string{"/runs/%RUN", "/runs/%RUN/events", "/runs/%RUN/trajectory", "/holds/%HOLD"} {
 		r.want(r.fill(call{method: "GET", path: home + path}, held), problem.JournalDamaged)
 	}
 	r.want(r.fill(call{method: "POST", path: home + "/holds/%HOLD/decisions", body: okDecide}, held), problem.JournalDamaged)
+	r.want(r.fill(call{method: "POST", path: home + "/runs/%RUN/cancel"}, held), problem.JournalDamaged)
+	r.want(call{method: "POST", path: runsPath, body: ok}, problem.JournalDamaged)
+	off := `{"tool":"cancel_order","reason":"x"}`
+	if a := r.want(call{method: "POST", path: home + "/tools/off", body: off}, problem.JournalDamaged); !strings.Contains(string(a.body), pending.RunID) {
+		r.t.Errorf("the run is not named: %s", a.body)
+	}
 	r.store.damaged.Store(false)
+	r.send(call{method: "POST", path: home + "/tools/on", body: `{"tool":"cancel_order"}`})
 }
 
 // provokeEditDenied restarts with a manifest that denies what is held.

@@ -144,7 +144,7 @@ func (f *faultyStore) Orders(ctx context.Context, env string) (store.Orders, err
 	return f.Store.Orders(ctx, env)
 }
 
-// damagedStore fails what reads journals.
+// damagedStore fails what reads a run.
 type damagedStore struct {
 	*faultyStore
 	damaged atomic.Bool
@@ -155,6 +155,20 @@ func (d *damagedStore) Journal(ctx context.Context, id string, after int64) ([]j
 		return nil, fmt.Errorf("entry 2: %w", store.ErrDamaged)
 	}
 	return d.faultyStore.Journal(ctx, id, after)
+}
+
+func (d *damagedStore) Run(ctx context.Context, id string) (store.View, error) {
+	if d.damaged.Load() {
+		return store.View{}, fmt.Errorf("entry 2: %w", store.ErrDamaged)
+	}
+	return d.faultyStore.Run(ctx, id)
+}
+
+func (d *damagedStore) Create(ctx context.Context, c store.Create) (store.Created, error) {
+	if d.damaged.Load() {
+		return store.Created{}, fmt.Errorf("entry 1: %w", store.ErrDamaged)
+	}
+	return d.faultyStore.Create(ctx, c)
 }
 
 func (d *damagedStore) Hold(ctx context.Context, id string) (store.HoldView, error) {

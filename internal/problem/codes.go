@@ -63,7 +63,7 @@ const (
 	Unauthorized Code = "unauthorized"
 	// QueueFull: As many runs are waiting as the server allows; Retry-After says when to try again.
 	QueueFull Code = "queue_full"
-	// StoreUnavailable: The store did not answer; the same request may be repeated.
+	// StoreUnavailable: The store did not answer; the same request may be repeated, one that creates a run only with an Idempotency-Key.
 	StoreUnavailable Code = "store_unavailable"
 )
 
