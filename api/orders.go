@@ -16,7 +16,8 @@ type Order struct {
 	// By comes from the credential.
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
-	At     Time   `json:"at"`
+	// At is when a server was asked, which is before the order bound everybody.
+	At Time `json:"at"`
 }
 
 // Pause keeps the runs of an agent where they are.

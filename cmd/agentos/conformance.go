@@ -16,9 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentos/api/client"
 	"agentos/capabilities"
 	"agentos/conformance"
 	"agentos/internal/clock"
+	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/strictyaml"
 	"agentos/internal/visible"
@@ -55,6 +57,11 @@ or the case file is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.url != "" && cmd.Flags().Changed("agent") {
 				return usageError{errors.New("give --agent or --url, not both")}
+			}
+			if o.url != "" {
+				if _, err := client.New(client.Config{URL: o.url, HTTP: http.DefaultClient}); err != nil {
+					return usage(cmd, "--url: %s", problem.From(err).Message)
+				}
 			}
 			return runConformance(cmd.Context(), std, env, o)
 		},

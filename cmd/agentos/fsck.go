@@ -51,6 +51,7 @@ Exit codes: 0 clean, or all repaired; 1 findings remain; 2 the check could not b
 			return nil
 		},
 	}
+	o.given = givenBy(cmd, env)
 	f := cmd.Flags()
 	f.StringVar(&o.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "the store to check: file:PATH, redis://... (AGENTOS_STORE)")
 	f.IntVar(&o.partitions, "partitions", number(env, "AGENTOS_PARTITIONS", 1), "as of the servers (AGENTOS_PARTITIONS)")
@@ -72,8 +73,11 @@ func couldNot(io stdio, err error) error {
 
 func runFsck(ctx context.Context, io stdio, o fsckOptions) (sum fsck.Summary, err error) {
 	o.logFormat, o.logLevel = "text", "error"
-	if o.partitions < 1 || o.retention < 0 {
-		return sum, problem.New(problem.InvalidSettings, "partitions must be at least 1, and retention a duration such as 720h, or 0")
+	if o.partitions < 1 || o.partitions > maxPartitions {
+		return sum, o.wrong("partitions", "must be a number from 1 to %d", maxPartitions)
+	}
+	if o.retention < 0 {
+		return sum, o.wrong("retention", `must be a duration such as "720h", or 0`)
 	}
 	if err := checkable(&o.settings); err != nil {
 		return sum, err

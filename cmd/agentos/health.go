@@ -20,6 +20,9 @@ func healthCommand(out stdio, env lookup) *cobra.Command {
 		Example: "  agentos health",
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !isAddress(addr) {
+				return usageError{fmt.Errorf("%s: must be host:port such as 127.0.0.1:8080", givenBy(cmd, env)("addr"))}
+			}
 			ctx, stop := context.WithTimeout(cmd.Context(), 3*time.Second)
 			defer stop()
 			status, err := ask(ctx, addr)

@@ -48,6 +48,9 @@ func holdsList(r *remote) *cobra.Command {
 		Example: "  agentos holds list",
 		Args:    takes(),
 		RunE: r.run(func(ctx context.Context, c *client.Client, _ []string) error {
+			if err := oneOf(p.cmd, "status", status, "pending", "decided", "expired", "cancelled", "all"); err != nil {
+				return err
+			}
 			if q.Status = api.HoldStatus(status); status == "all" {
 				q.Status = ""
 			}

@@ -70,6 +70,10 @@ func execute(ctx context.Context, io stdio, env lookup, args []string) int {
 	err := root.ExecuteContext(ctx)
 	var f failed
 	var p *problem.Error
+	code := exitFailed
+	if errors.As(err, &usageError{}) {
+		code = exitUsage
+	}
 	switch {
 	case err == nil:
 		return exitOK
@@ -77,19 +81,20 @@ func execute(ctx context.Context, io stdio, env lookup, args []string) int {
 		return f.code
 	case errors.As(err, &p):
 		printProblem(io.err, p)
-		return exitFailed
+		return code
 	case errors.Is(err, context.Canceled):
 		return exitFailed
 	}
 	fmt.Fprintf(io.err, "agentos: %v\n", err)
-	if errors.As(err, &usageError{}) {
-		return exitUsage
-	}
-	return exitFailed
+	return code
 }
 
-// usageError marks an error as a wrong call of the command line.
+// usageError marks an error as a wrong call of the command line, wrong values of
+// flags and of the variables that stand for them included.
 type usageError struct{ error }
+
+// Unwrap returns what is wrong.
+func (u usageError) Unwrap() error { return u.error }
 
 func printProblem(w io.Writer, p *problem.Error) {
 	fmt.Fprintf(w, "agentos: %s (%s)\n", visible.Text(p.Message), p.Code)

@@ -30,6 +30,9 @@ Anything else it repeats.`,
   OPENAI_BASE_URL=http://127.0.0.1:8081/v1 OPENAI_API_KEY=unused agentos serve`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !isAddress(addr) {
+				return usage(cmd, "--addr %.100s: must be host:port such as 127.0.0.1:8081", addr)
+			}
 			return serveMock(cmd.Context(), std, addr)
 		},
 	}

@@ -132,6 +132,9 @@ off and some holds still open: repeat the command.`,
 	r.ordering(cmd, &reason, func(ctx context.Context, c *client.Client, args []string) (answer, error) {
 		o, err := c.SwitchOff(ctx, r.environment, api.SwitchOff{Tool: args[0], Agent: agent, Reason: reason})
 		holds := fmt.Sprintf("; %d holds cancelled", o.CancelledHolds)
+		if o.CancelledHolds == 1 {
+			holds = "; 1 hold cancelled"
+		}
 		out := answer{body: o, version: o.Version, done: args[0] + ": off" + holds, same: args[0] + ": was off already" + holds}
 		for _, m := range o.Matches {
 			out.more = append(out.more, fmt.Sprintf("  agent %s: %s/%s", m.Agent, m.Server, m.Tool))
@@ -163,11 +166,19 @@ cancelled holds stay cancelled.`,
 			same: args[0] + ": there is no such order; agentos orders lists them",
 		}
 		if len(o.Off) > 0 {
-			out.warning = fmt.Sprintf("%d other orders keep tools off; see agentos orders", len(o.Off))
+			out.warning = others(len(o.Off)) + " tools off; see agentos orders"
 		}
 		return out, err
 	})
 	return cmd
+}
+
+// others begins a sentence about n other orders.
+func others(n int) string {
+	if n == 1 {
+		return "1 other order keeps"
+	}
+	return fmt.Sprintf("%d other orders keep", n)
 }
 
 // answer is what an order came to.

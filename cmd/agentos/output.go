@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -101,6 +102,16 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // usage makes the error for a wrong call of cmd.
 func usage(cmd *cobra.Command, format string, args ...any) error {
 	return usageError{fmt.Errorf("%s; see %s --help", fmt.Sprintf(format, args...), cmd.CommandPath())}
+}
+
+// oneOf refuses a value of a flag that is none of those it can have; "" stands for
+// leaving it out.
+func oneOf(cmd *cobra.Command, flag, value string, values ...string) error {
+	if slices.Contains(values, value) {
+		return nil
+	}
+	values = slices.DeleteFunc(values, func(v string) bool { return v == "" })
+	return usage(cmd, "--%s %.100q: use %s", flag, value, strings.Join(values, ", "))
 }
 
 // takes accepts the arguments named, such as "RUN". A last name in brackets may

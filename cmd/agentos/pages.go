@@ -31,6 +31,9 @@ func (p *pages) flags(cmd *cobra.Command) {
 // each, and returns the cursor of the next. A page never passes for the whole list:
 // that there are more is told with the command for them.
 func (r *remote) eachPage(p *pages, page func(limit int, cursor string) (next string, err error)) error {
+	if p.limit < 1 || p.limit > maxRows {
+		return usage(p.cmd, "--limit %d: must be from 1 to %d", p.limit, maxRows)
+	}
 	if p.all && !p.cmd.Flags().Changed("limit") {
 		p.limit = maxRows
 	}

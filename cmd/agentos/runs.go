@@ -15,6 +15,7 @@ import (
 
 	"agentos/api"
 	"agentos/api/client"
+	"agentos/internal/problem"
 	"agentos/internal/visible"
 	"agentos/runtime/journal"
 )
@@ -79,9 +80,12 @@ func (r *remote) run(do func(ctx context.Context, c *client.Client, args []strin
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := r.connect()
 		if err != nil {
-			return err
+			return usageError{problem.New(problem.InvalidSettings, "AGENTOS_URL: %s", problem.From(err).Message)}
 		}
 		err = do(cmd.Context(), c, args)
+		if problem.CodeOf(err) == problem.InvalidRequest { // a value that only the server can judge
+			return usageError{err}
+		}
 		if ue := (*url.Error)(nil); errors.As(err, &ue) && cmd.Context().Err() == nil {
 			return fmt.Errorf("no answer from %s: %w; start a server with agentos serve, or set AGENTOS_URL", r.address(), ue.Err)
 		}
@@ -106,6 +110,9 @@ func runsList(r *remote) *cobra.Command {
 		Args:    takes(),
 		RunE: r.run(func(ctx context.Context, c *client.Client, _ []string) error {
 			q.Status = api.RunStatus(status)
+			if err := oneOf(p.cmd, "status", status, "", "queued", "running", "held", "completed", "failed", "cancelled"); err != nil {
+				return err
+			}
 			head := []string{"RUN", "STATUS", "AGENT", "CAPABILITY", "TURNS", "UPDATED"}
 			return r.eachPage(&p, func(limit int, cursor string) (string, error) {
 				q.Limit, q.Cursor = limit, cursor
@@ -275,14 +282,24 @@ func runsEvents(r *remote) *cobra.Command {
 		Use:   "events RUN",
 		Short: "Follow the journal of a run until the run ends",
 		Long: `Print the entries of a run's journal as they are written, until the run ends. Each
-begins with its number; --after goes on behind one. With --json every entry is one line.`,
+begins with its number; --after goes on behind one. With --json every entry is one line.
+A connection that ends before the run does is made again as long as each brings an entry;
+after that the command to go on with is printed, and the exit code is 1.`,
 		Example: "  agentos runs events r_01k9x5v3m2q8w7e6t4r1y0a9sd --after 2",
 		Args:    takes("RUN"),
 		RunE: r.run(func(ctx context.Context, c *client.Client, args []string) error {
+			if after < 0 {
+				return usageError{fmt.Errorf("--after %d: must not be negative; see agentos runs events --help", after)}
+			}
+			seen := after
 			for e, err := range c.Events(ctx, r.environment, args[0], after) {
 				if err != nil {
+					if seen > after && ctx.Err() == nil {
+						fmt.Fprintf(r.err, "agentos: the stream ended before the run did; go on with\n  agentos runs events %s --after %d\n", shellWord(args[0]), seen)
+					}
 					return err
 				}
+				seen = e.Seq
 				if r.json {
 					if err := printJSON(r.out, e); err != nil {
 						return err

@@ -158,3 +158,27 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("the pipe is broken") }
+
+// A stream that breaks off is resumed; when that fails, the way to go on is told.
+func TestEventsTellHowToGoOn(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 1 {
+			if got := r.Header.Get("Last-Event-ID"); got != "3" {
+				t.Errorf("resumed after %q", got)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"error":{"code":"store_unavailable","message":"the store did not answer"},"request_id":"x"}`))
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: {\"seq\":3,\"at\":\"2026-01-02T03:04:05.000Z\",\"type\":\"run.recovered\",\"data\":{}}\n\n"))
+	}))
+	t.Cleanup(srv.Close)
+	code, out, errs := call(t, map[string]string{"AGENTOS_URL": srv.URL}, "runs", "events", "r_1", "--after", "2")
+	if code != exitFailed || !strings.HasPrefix(out, "3 ") || !strings.Contains(errs, "agentos runs events r_1 --after 3\n") || !strings.Contains(errs, "store_unavailable") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}

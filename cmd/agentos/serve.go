@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,6 +56,7 @@ configured.`,
 // settingsFlags adds the flags of a command that runs an engine; the environment
 // gives their defaults.
 func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
+	s.given = givenBy(cmd, env)
 	f := cmd.Flags()
 	f.StringVar(&s.addr, "addr", env.or("AGENTOS_ADDR", "127.0.0.1:8080"), "address to listen on (AGENTOS_ADDR)")
 	f.StringVar(&s.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "where runs are kept: file:PATH, memory:, redis://... (AGENTOS_STORE)")
@@ -104,26 +107,71 @@ const (
 
 // check reports settings that cannot work.
 func (s settings) check() error {
+	_, level := s.level()
 	switch {
 	case s.concurrency < 1:
-		return problem.New(problem.InvalidSettings, "concurrency must be a number of at least 1")
-	case s.partitions < 1:
-		return problem.New(problem.InvalidSettings, "partitions must be a number of at least 1")
+		return s.wrong("concurrency", "must be a number of at least 1")
+	case s.partitions < 1 || s.partitions > maxPartitions:
+		return s.wrong("partitions", "must be a number from 1 to %d", maxPartitions)
 	case s.waitReplicas < 0:
-		return problem.New(problem.InvalidSettings, "wait-replicas must be a number of at least 0")
+		return s.wrong("wait-replicas", "must be a number of at least 0")
 	case s.maxQueued < 0:
-		return problem.New(problem.InvalidSettings, "max-queued must be a number of at least 0")
+		return s.wrong("max-queued", "must be a number of at least 0")
 	case s.lease < minLease || s.lease > maxLease:
-		return problem.New(problem.InvalidSettings, `the lease must be a duration from %s to %s such as "15s"`, minLease, maxLease)
+		return s.wrong("lease", `must be a duration from %s to %s such as "15s"`, minLease, maxLease)
 	case s.retention < 0:
-		return problem.New(problem.InvalidSettings, `retention must be a duration such as "720h", or 0`)
+		return s.wrong("retention", `must be a duration such as "720h", or 0`)
 	case s.grace < 0:
-		return problem.New(problem.InvalidSettings, `the shutdown grace must be a duration such as "20s"`)
+		return s.wrong("shutdown-grace", `must be a duration such as "20s"`)
+	case s.logFormat != "text" && s.logFormat != "json":
+		return s.wrong("log", "use text or json")
+	case level != nil:
+		return s.wrong("log-level", "use debug, info, warn or error")
+	case !isAddress(s.addr):
+		return s.wrong("addr", "must be host:port such as 127.0.0.1:8080")
 	case !isLoopback(s.addr):
-		return problem.New(problem.InvalidSettings,
-			"address %q can be reached from other machines, and there are no API keys to protect it; use a loopback address such as 127.0.0.1:8080", s.addr)
+		return s.wrong("addr",
+			"it can be reached from other machines, and there are no API keys to protect it; use a loopback address such as 127.0.0.1:8080")
 	}
 	return nil
+}
+
+// maxPartitions is the most that a Redis store takes.
+const maxPartitions = 1024
+
+// isAddress reports whether addr is a host and a port.
+func isAddress(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// wrong is the error for the value of a flag, or of the variable that stands for it.
+func (s settings) wrong(flag, format string, args ...any) error {
+	given := "--" + flag
+	if s.given != nil {
+		given = s.given(flag)
+	}
+	return usageError{problem.New(problem.InvalidSettings, "%s: %s", given, fmt.Sprintf(format, args...))}
+}
+
+// givenBy tells how the values of the flags of cmd were given: "--lease 0s", or
+// "AGENTOS_LEASE=abc". It must not be asked about a value that can hold a secret.
+func givenBy(cmd *cobra.Command, env lookup) func(flag string) string {
+	return func(flag string) string {
+		f := cmd.Flags().Lookup(flag)
+		name := "AGENTOS_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+		switch value, ok := env(name); {
+		case f != nil && f.Changed:
+			return fmt.Sprintf("--%s %.100s", flag, f.Value)
+		case ok:
+			return fmt.Sprintf("%s=%.100s", name, value)
+		}
+		return "--" + flag
+	}
 }
 
 // serve runs until ctx ends, then drains.

@@ -48,6 +48,8 @@ type settings struct {
 	grace        time.Duration
 	logFormat    string
 	logLevel     string
+	// given tells how the value of a flag was given; nil when no flags were read.
+	given func(flag string) string
 }
 
 // parts are the pieces of a running engine. close releases them in order.
@@ -230,10 +232,17 @@ func (p *parts) warnSecrets(ctx context.Context, agents []*capabilities.Agent) {
 	}
 }
 
-func newLog(s settings, to io.Writer, redact *secrets.Set) (*slog.Logger, error) {
+// level is the log level that is set.
+func (s settings) level() (slog.Level, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
-		return nil, problem.New(problem.InvalidSettings, "log level %q; use debug, info, warn or error", s.logLevel)
+	err := level.UnmarshalText([]byte(s.logLevel))
+	return level, err
+}
+
+func newLog(s settings, to io.Writer, redact *secrets.Set) (*slog.Logger, error) {
+	level, err := s.level()
+	if err != nil {
+		return nil, s.wrong("log-level", "use debug, info, warn or error")
 	}
 	o := &slog.HandlerOptions{Level: level}
 	switch s.logFormat {
@@ -242,7 +251,7 @@ func newLog(s settings, to io.Writer, redact *secrets.Set) (*slog.Logger, error)
 	case "json":
 		return slog.New(redact.Handler(slog.NewJSONHandler(to, o))), nil
 	}
-	return nil, problem.New(problem.InvalidSettings, "log format %q; use text or json", s.logFormat)
+	return nil, s.wrong("log", "use text or json")
 }
 
 // newGateway reaches the providers that are configured. Without any, on a
@@ -309,9 +318,17 @@ func openStore(ctx context.Context, s settings, log *slog.Logger, c clock.Clock)
 		return file.Open(ctx, file.Config{Path: rest, Clock: c, Retention: s.retention, Log: log})
 	case "memory":
 		return file.Open(ctx, file.Config{Clock: c, Retention: s.retention, Log: log})
-	case "redis", "rediss", "redis+sentinel", "redis+cluster":
-		return redis.Open(ctx, redis.Config{URL: s.store, Partitions: s.partitions, WaitReplicas: s.waitReplicas, Retention: s.retention, Log: log})
+	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
+		opened, err := redis.Open(ctx, redis.Config{URL: s.store, Partitions: s.partitions, WaitReplicas: s.waitReplicas, Retention: s.retention, Log: log})
+		switch {
+		case problem.CodeOf(err) == problem.InvalidSettings:
+			return nil, usageError{err}
+		case err != nil:
+			return nil, err
+		}
+		return opened, nil
 	}
-	return nil, problem.New(problem.InvalidSettings,
-		"store %q; use file:PATH, memory:, redis://…, rediss://…, redis+sentinel://… or redis+cluster://…", s.store)
+	// The rest of it may hold a password.
+	return nil, usageError{problem.New(problem.InvalidSettings,
+		"a store cannot begin with %.40q; use file:PATH, memory:, redis://…, rediss://…, redis+sentinel://… or redis+cluster://…", scheme)}
 }

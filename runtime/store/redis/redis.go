@@ -24,6 +24,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"agentos/internal/clock"
+	"agentos/internal/problem"
 	"agentos/runtime/store"
 )
 
@@ -75,19 +76,13 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // Open connects to Redis and checks that the data there were laid out with the
-// same format and partitions. It fails with ErrUnavailable when Redis cannot be
-// reached. What Health warns of is logged. The logger of the client library,
+// same format and partitions. It fails with the code invalid_settings when cfg cannot
+// work, and with ErrUnavailable when Redis cannot be reached. What Health warns of is logged. The logger of the client library,
 // which is one for the process, is set to cfg.Log.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	if err := complete(&cfg); err != nil {
-		return nil, err
-	}
-	opts, err := parseURL(cfg.URL)
+	opts, err := options(&cfg)
 	if err != nil {
-		return nil, err
-	}
-	if cfg.WaitReplicas > 0 && opts.IsClusterMode {
-		return nil, errors.New("redis: wait_replicas does not work with a cluster; set min-replicas-to-write on its nodes instead")
+		return nil, problem.New(problem.InvalidSettings, "%v", err)
 	}
 	all, err := loadScripts()
 	if err != nil {
@@ -101,6 +96,18 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.warn(ctx)
 	return s, nil
+}
+
+// options completes cfg and returns the options of the client for it.
+func options(cfg *Config) (*goredis.UniversalOptions, error) {
+	if err := complete(cfg); err != nil {
+		return nil, err
+	}
+	opts, err := parseURL(cfg.URL)
+	if err == nil && cfg.WaitReplicas > 0 && opts.IsClusterMode {
+		err = errors.New("redis: wait_replicas does not work with a cluster; set min-replicas-to-write on its nodes instead")
+	}
+	return opts, err
 }
 
 func complete(cfg *Config) error {
@@ -137,7 +144,7 @@ func (s *Store) checkLayout(ctx context.Context) error {
 		return fmt.Errorf("redis: the data under prefix %q have format %s, this version reads format %s", s.cfg.Prefix, got, format)
 	}
 	if got := text(was, 1); got != partitions {
-		return fmt.Errorf("redis: the store under prefix %q was created with %s partitions and cannot be opened with %s; set partitions to %s or use another prefix",
+		return fmt.Errorf("redis: the store under prefix %q was created with %s partitions and cannot be opened with %s; set partitions to %s, or use another server or database",
 			s.cfg.Prefix, got, partitions, got)
 	}
 	return nil
