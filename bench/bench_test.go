@@ -24,6 +24,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(envParent) != "" {
+		parent()
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	if child, err := childCommand(ctx, os.Args[1:], os.Stdin, os.Stdout); child {
 		if err != nil {

@@ -36,8 +36,7 @@ func startChild(ctx context.Context, cmd *exec.Cmd) (*child, error) {
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = w, w
-	// An interrupt of the terminal is ours to handle.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = apart()
 	if err := errors.Join(cmd.Start(), w.Close()); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

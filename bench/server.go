@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -38,8 +37,7 @@ func startServer(ctx context.Context, dir, fsync string) (*server, error) {
 		"--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
 	s.cmd.Dir = dir
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
-	// An interrupt of the terminal is ours to handle.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.cmd.SysProcAttr = apart()
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server (apt-get install redis-server): %w", err)
 	}
