@@ -59,7 +59,7 @@ or the case file is wrong.`,
 				return usageError{errors.New("give --agent or --url, not both")}
 			}
 			if o.url != "" {
-				if _, err := client.New(client.Config{URL: o.url, HTTP: http.DefaultClient}); err != nil {
+				if _, err := client.New(client.Config{URL: o.url, HTTP: kitClient(env, o)}); err != nil {
 					return usage(cmd, "--url: %s", problem.From(err).Message)
 				}
 			}

@@ -44,7 +44,7 @@ var table = []struct {
 	{"runtime/mcp", "capabilities holds/policy internal/clock internal/egress internal/problem internal/rawjson internal/schema runtime/mcp/wire"},
 	{"runtime/store", "holds internal/problem runtime/journal"},
 	{"runtime/store/file", "holds internal/clock internal/problem internal/rawjson runtime/journal runtime/store"},
-	{"runtime/store/redis", "holds internal/clock internal/ids internal/rawjson runtime/journal runtime/store"},
+	{"runtime/store/redis", "holds internal/clock internal/ids internal/problem internal/rawjson runtime/journal runtime/store"},
 	{"runtime/store/storetest", "holds internal/problem runtime/journal runtime/store"},
 
 	// The engine.

@@ -13,6 +13,8 @@ for i = 1, #due, 2 do
     redis.call('ZADD', KEYS[1], NOW + ARGV[4], run)
     if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
     rows[#rows + 1] = {run, due[i + 1], string.match(rec.fixed, '^%S*'), rec.seq, claim, redis.call('HGET', key, 'x')}
+  elseif there(run) then -- unreadable: later, perhaps
+    redis.call('ZADD', KEYS[1], NOW + 3600000, run)
   else
     redis.call('ZREM', KEYS[1], run)
   end
