@@ -17,7 +17,7 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close() //nolint:errcheck // read to its end, or the test has failed
+	defer r.Close()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
