@@ -275,9 +275,9 @@ func (l *leftOpen) problem(n int) error {
 		runs += fmt.Sprintf(" and %d more", more)
 	}
 	if l.retry {
-		return problem.Wrap(l.cause, problem.StoreUnavailable, "the tools are off and %d open holds were cancelled, but those of these runs kept changing: %s; try again", n, runs)
+		return problem.Wrap(l.cause, problem.StoreUnavailable, "the tools are off (open holds cancelled: %d), but those of these runs kept changing: %s; try again", n, runs)
 	}
-	return problem.Wrap(l.cause, problem.JournalDamaged, "the tools are off and %d open holds were cancelled, but those of these runs could not be, because they are damaged in the store: %s; cancel these runs", n, runs)
+	return problem.Wrap(l.cause, problem.JournalDamaged, "the tools are off (open holds cancelled: %d), but those of these runs could not be cancelled, because they are damaged in the store: %s; cancel these runs, and see agentos fsck about any that cannot be", n, runs)
 }
 
 // cancelHold closes a pending hold for a reason and sets its run going.

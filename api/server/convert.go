@@ -167,5 +167,8 @@ func noRun(err error, id string) error {
 
 // damaged is the error for a run whose entries cannot be understood.
 func damaged(err error, id string) error {
-	return problem.Wrap(err, problem.JournalDamaged, "run %s is damaged in the store: entries are missing or unreadable", clip(id))
+	if strings.HasPrefix(id, "h_") {
+		return problem.Wrap(err, problem.JournalDamaged, "hold %s cannot be shown or decided: its run is damaged in the store, parts are missing or unreadable; cancel run %s", clip(id), clip(store.RunOfHold(id)))
+	}
+	return problem.Wrap(err, problem.JournalDamaged, "run %s is damaged in the store: parts are missing or unreadable", clip(id))
 }

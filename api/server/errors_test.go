@@ -323,6 +323,11 @@ func (r *rig) provokeStore(held api.Run) {
 	}
 	r.want(r.fill(call{method: "POST", path: home + "/holds/%HOLD/decisions", body: okDecide}, held), problem.JournalDamaged)
 	r.want(r.fill(call{method: "POST", path: home + "/runs/%RUN/cancel"}, held), problem.JournalDamaged)
+	for _, c := range []call{{method: "GET", path: home + "/holds/%HOLD"}, {method: "POST", path: home + "/holds/%HOLD/decisions", body: okDecide}} {
+		if a := r.send(r.fill(c, pending)); !strings.Contains(string(a.body), "cancel run "+pending.RunID) || strings.Contains(string(a.body), "run h_") {
+			r.t.Errorf("%s %s does not tell what to do: %s", c.method, c.path, a.body)
+		}
+	}
 	r.want(call{method: "POST", path: runsPath, body: ok}, problem.JournalDamaged)
 	off := `{"tool":"cancel_order","reason":"x"}`
 	if a := r.want(call{method: "POST", path: home + "/tools/off", body: off}, problem.JournalDamaged); !strings.Contains(string(a.body), pending.RunID) {
