@@ -62,7 +62,7 @@ func TestMockModelNeedsAnAddress(t *testing.T) {
 	t.Parallel()
 	var errs strings.Builder
 	code := execute(t.Context(), stdio{in: strings.NewReader(""), out: io.Discard, err: &errs}, noEnv, []string{"mock-model", "--addr", "nowhere:0:0"})
-	if code != exitFailed || !strings.Contains(errs.String(), "cannot listen on nowhere:0:0") {
+	if code != exitUsage || !strings.Contains(errs.String(), "--addr nowhere:0:0: must be host:port") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 }
