@@ -106,10 +106,20 @@ func (s Settled) Check() error {
 	return nil
 }
 
-// Check reports what is wrong with a.
-func (a Append) Check() error {
-	if a.Key == "" || len(a.Item) == 0 || a.Seen < 0 {
-		return errors.New("append: needs a key and an item")
+// maxLogItem is how many bytes an item of a log may have.
+const maxLogItem = 256 << 10
+
+// CheckAppend reports what is wrong with items for a log.
+func CheckAppend(seen int64, items []LogItem) error {
+	if seen < 0 || len(items) == 0 {
+		return fmt.Errorf("append: %d items after %d", len(items), seen)
+	}
+	keys := map[string]bool{}
+	for _, it := range items {
+		if it.Key == "" || keys[it.Key] || len(it.Text) == 0 || len(it.Text) > maxLogItem {
+			return fmt.Errorf("append: item %q of %d bytes: want a key of its own and 1 to %d bytes", it.Key, len(it.Text), maxLogItem)
+		}
+		keys[it.Key] = true
 	}
 	return nil
 }

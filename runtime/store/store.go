@@ -295,13 +295,11 @@ type Settled struct {
 	Due   time.Duration
 }
 
-// Append is one item for a log.
-type Append struct {
-	// Seen is the number of items in the log on which Item was worked out.
-	Seen int64
+// LogItem is one item for a log.
+type LogItem struct {
 	// Key is what the item is about. A log has each key once.
 	Key  string
-	Item json.RawMessage
+	Text json.RawMessage
 }
 
 // Page asks for a part of a list, newest first.
@@ -449,11 +447,13 @@ type Store interface {
 	// notice was claimed again, or the run is gone; nothing is kept then.
 	Settle(ctx context.Context, s Settled) error
 
-	// AppendLog adds an item to the log called name, which nothing is ever taken
-	// from, and returns its place, counted from 1. When the log has the key already
-	// the answer is the place of that item, and nothing is added. Otherwise
-	// ErrConflict when there are other than Seen items.
-	AppendLog(ctx context.Context, name string, a Append) (place int64, err error)
+	// AppendLog adds items to the log called name, which nothing is ever taken
+	// from, all or none. When the log has keys of items already it returns these,
+	// and nothing is added. Otherwise ErrConflict when there are other than seen
+	// items: they were worked out on what is no longer the end of the log.
+	AppendLog(ctx context.Context, name string, seen int64, items ...LogItem) (known []string, err error)
+	// LogEnd returns how many items the log has, and the last one; nil when none.
+	LogEnd(ctx context.Context, name string) (n int64, last json.RawMessage, err error)
 	// Log reads up to limit items after place after, in order.
 	Log(ctx context.Context, name string, after int64, limit int) ([]json.RawMessage, error)
 

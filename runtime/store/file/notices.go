@@ -70,25 +70,54 @@ func (s *Store) Settle(ctx context.Context, n store.Settled) error {
 	return err
 }
 
-// AppendLog adds an item to a log.
-func (s *Store) AppendLog(ctx context.Context, name string, a store.Append) (int64, error) {
-	if err := a.Check(); err != nil {
-		return 0, err
+// AppendLog adds items to a log.
+func (s *Store) AppendLog(ctx context.Context, name string, seen int64, items ...store.LogItem) ([]string, error) {
+	if err := store.CheckAppend(seen, items); err != nil {
+		return nil, err
 	}
-	return change(ctx, s, func(t *txn) (int64, error) {
-		var place int64
-		err := t.one("SELECT place FROM logs WHERE name = ? AND key = ?", name, a.Key).Scan(&place)
-		if !isNone(err) {
-			return place, err
+	return change(ctx, s, func(t *txn) ([]string, error) {
+		var known []string
+		for _, it := range items {
+			var there int
+			err := t.one("SELECT 1 FROM logs WHERE name = ? AND key = ?", name, it.Key).Scan(&there)
+			if err == nil {
+				known = append(known, it.Key)
+			} else if !isNone(err) {
+				return nil, err
+			}
 		}
-		if err := t.one("SELECT coalesce(max(place), 0) FROM logs WHERE name = ?", name).Scan(&place); err != nil {
-			return 0, err
+		if len(known) > 0 {
+			return known, nil
 		}
-		if place != a.Seen {
-			return 0, fmt.Errorf("append to log %s: it has %d items: %w", name, place, store.ErrConflict)
+		var length int64
+		if err := t.one("SELECT coalesce(max(place), 0) FROM logs WHERE name = ?", name).Scan(&length); err != nil {
+			return nil, err
 		}
-		return place + 1, t.exec("INSERT INTO logs (name, place, key, item) VALUES (?, ?, ?, ?)", name, place+1, a.Key, blob(a.Item))
+		if length != seen {
+			return nil, fmt.Errorf("append to log %s: it has %d items: %w", name, length, store.ErrConflict)
+		}
+		for i, it := range items {
+			err := t.exec("INSERT INTO logs (name, place, key, item) VALUES (?, ?, ?, ?)", name, seen+int64(i)+1, it.Key, blob(it.Text))
+			if err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
 	})
+}
+
+// LogEnd reads the end of a log.
+func (s *Store) LogEnd(ctx context.Context, name string) (int64, json.RawMessage, error) {
+	var n int64
+	var last []byte
+	_, err := read(ctx, s, func(t *txn) (struct{}, error) {
+		err := t.one("SELECT place, item FROM logs WHERE name = ? ORDER BY place DESC LIMIT 1", name).Scan(&n, &last)
+		if isNone(err) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return n, last, err
 }
 
 // Log reads items.

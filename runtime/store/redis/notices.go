@@ -74,21 +74,47 @@ func (s *Store) Settle(ctx context.Context, n store.Settled) error {
 	return nil
 }
 
-// AppendLog adds an item to a log.
-func (s *Store) AppendLog(ctx context.Context, name string, a store.Append) (int64, error) {
-	if err := a.Check(); err != nil {
-		return 0, err
+// AppendLog adds items to a log.
+func (s *Store) AppendLog(ctx context.Context, name string, seen int64, items ...store.LogItem) ([]string, error) {
+	if err := store.CheckAppend(seen, items); err != nil {
+		return nil, err
 	}
 	k := s.keysOf(name)
-	reply, err := s.write(ctx, "append to log", s.scripts.append, []string{k.log(name), k.logged(name)}, k.base, a.Seen, a.Key, []byte(a.Item))
+	args := append(make([]any, 0, 2+2*len(items)), k.base, seen)
+	for _, it := range items {
+		args = append(args, it.Key, []byte(it.Text))
+	}
+	reply, err := s.write(ctx, "append to log", s.scripts.append, []string{k.log(name), k.logged(name)}, args...)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	row := list(reply)
-	if text(row, 0) == "conflict" {
-		return 0, fmt.Errorf("append to log %s: it has %d items: %w", name, number(row, 1), store.ErrConflict)
+	switch text(row, 0) {
+	case "ok":
+		return nil, nil
+	case "known":
+		var known []string
+		for i := range row[1:] {
+			known = append(known, text(row, i+1))
+		}
+		return known, nil
 	}
-	return number(row, 1), nil
+	return nil, fmt.Errorf("append to log %s: it has %d items: %w", name, number(row, 1), store.ErrConflict)
+}
+
+// LogEnd reads the end of a log.
+func (s *Store) LogEnd(ctx context.Context, name string) (int64, json.RawMessage, error) {
+	k := s.keysOf(name)
+	reply, err := s.read(ctx, "read end of log", s.scripts.logEnd, []string{k.log(name)}, k.base)
+	if err != nil {
+		return 0, nil, err
+	}
+	row := list(reply)
+	n := number(row, 0)
+	if n == 0 {
+		return 0, nil, nil
+	}
+	return n, json.RawMessage(text(row, 1)), nil
 }
 
 // Log reads items.

@@ -25,7 +25,7 @@ type scripts struct {
 	open, health, create, peek, claim, renew, commit, decide, cancel *script
 	run, runs, journal, hold, holds, put, order, document            *script
 	fsckPage, fsckRun                                                *script
-	notices, settle, append                                          *script
+	notices, settle, append, logEnd                                  *script
 }
 
 func loadScripts() (scripts, error) {
@@ -62,6 +62,7 @@ func loadScripts() (scripts, error) {
 	load(&s.notices, "notices")
 	load(&s.settle, "settle")
 	load(&s.append, "append")
+	load(&s.logEnd, "log_end")
 	load(&s.fsckPage, "fsck", "fsck_page")
 	load(&s.fsckRun, "advance", "fsck", "fsck_index", "fsck_keys", "fsck_run")
 	return s, fault

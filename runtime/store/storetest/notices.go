@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -256,11 +257,15 @@ func logCases() []Case {
 	}
 }
 
-func (k *kit) append(name string, seen int64, key, item string) int64 {
+func (k *kit) append(name string, seen int64, items ...string) []string {
 	k.Helper()
-	place, err := k.s.AppendLog(k.ctx, name, store.Append{Seen: seen, Key: key, Item: json.RawMessage(item)})
+	var list []store.LogItem
+	for i := 0; i < len(items); i += 2 {
+		list = append(list, store.LogItem{Key: items[i], Text: json.RawMessage(items[i+1])})
+	}
+	known, err := k.s.AppendLog(k.ctx, name, seen, list...)
 	k.ok(err)
-	return place
+	return known
 }
 
 func (k *kit) logOf(name string, after int64, limit int) []json.RawMessage {
@@ -270,44 +275,56 @@ func (k *kit) logOf(name string, after int64, limit int) []json.RawMessage {
 	return got
 }
 
+func (k *kit) logEnd(name string, n int64, last string) {
+	k.Helper()
+	got, item, err := k.s.LogEnd(k.ctx, name)
+	k.ok(err)
+	k.equal("items of "+name, got, n)
+	k.sameBytes("last item of "+name, item, []byte(last))
+}
+
 func logPages(k *kit) {
 	k.equal("of a log that is not there", len(k.logOf("audit prod", 0, 10)), 0)
+	k.logEnd("audit prod", 0, "")
 	names := []string{"audit prod", "audit:prod", "é %20"}
 	for _, name := range names {
-		for i := range int64(5) {
-			k.equal("place", k.append(name, i, fmt.Sprint("k", i), fmt.Sprintf(`[%q,%d]`, name, i)), i+1)
+		for i := range int64(4) {
+			k.equal("known", k.append(name, i, fmt.Sprint("k", i), fmt.Sprintf(`[%q,%d]`, name, i)), []string(nil))
 		}
+		k.append(name, 4, "k4", `"four"`, "k5", awkward)
 	}
-	k.equal("place", k.append(names[0], 5, "k5", awkward), int64(6))
 	k.restart()
 	for _, name := range names {
 		k.equal("a page of "+name, k.logOf(name, 1, 2), []json.RawMessage{json.RawMessage(fmt.Sprintf(`[%q,1]`, name)), json.RawMessage(fmt.Sprintf(`[%q,2]`, name))})
+		k.logEnd(name, 6, awkward)
 	}
-	k.equal("the last page", k.logOf(names[0], 5, 10), []json.RawMessage{json.RawMessage(awkward)})
+	k.equal("the last page", k.logOf(names[0], 4, 10), []json.RawMessage{json.RawMessage(`"four"`), json.RawMessage(awkward)})
 	k.equal("behind the end", len(k.logOf(names[0], 6, 10)), 0)
 	k.equal("no items", len(k.logOf(names[0], 0, 0)), 0)
 }
 
 func logKeys(k *kit) {
-	k.append("a", 0, "one", `1`)
-	k.append("a", 1, "two", `2`)
-	k.equal("place of a key that is there", k.append("a", 0, "one", `"other"`), int64(1))
+	k.append("a", 0, "one", `1`, "two", `2`)
+	k.equal("known at the wrong place", k.append("a", 0, "one", `"other"`), []string{"one"})
+	k.equal("some known", k.append("a", 2, "three", `3`, "two", `2`, "one", `1`), []string{"two", "one"})
 	k.restart()
-	k.equal("place after a restart", k.append("a", 2, "two", `2`), int64(2))
-	k.equal("another log", k.append("b", 0, "two", `"b"`), int64(1))
+	k.equal("all known", k.append("a", 0, "one", `1`, "two", `2`), []string{"one", "two"})
+	k.equal("another log", k.append("b", 0, "two", `"b"`), []string(nil))
 	k.equal("items", k.logOf("a", 0, 10), []json.RawMessage{json.RawMessage(`1`), json.RawMessage(`2`)})
+	k.equal("a new one", k.append("a", 2, "three", `3`), []string(nil))
+	k.logEnd("a", 3, `3`)
 }
 
 func logConflict(k *kit) {
 	for _, seen := range []int64{1, 7} {
-		_, err := k.s.AppendLog(k.ctx, "a", store.Append{Seen: seen, Key: "x", Item: json.RawMessage(`1`)})
+		_, err := k.s.AppendLog(k.ctx, "a", seen, store.LogItem{Key: "x", Text: json.RawMessage(`1`)})
 		k.refused(err, store.ErrConflict)
 	}
 	k.append("a", 0, "x", `1`)
-	_, err := k.s.AppendLog(k.ctx, "a", store.Append{Seen: 0, Key: "y", Item: json.RawMessage(`2`)})
+	_, err := k.s.AppendLog(k.ctx, "a", 0, store.LogItem{Key: "y", Text: json.RawMessage(`2`)}, store.LogItem{Key: "z", Text: json.RawMessage(`3`)})
 	k.refused(err, store.ErrConflict)
-	k.equal("items", len(k.logOf("a", 0, 10)), 1)
-	k.equal("the refused key", k.append("a", 1, "y", `2`), int64(2))
+	k.logEnd("a", 1, `1`)
+	k.equal("the refused key", k.append("a", 1, "y", `2`), []string(nil))
 }
 
 // Items that tell how many there were before them come out in that order, however
@@ -318,38 +335,45 @@ func logRace(k *kit) {
 	together(writers, func(i int) {
 		s, seen := handles[i%len(handles)], int64(0)
 		for n := 0; n < each; {
-			_, err := s.AppendLog(k.ctx, "a", store.Append{Seen: seen, Key: fmt.Sprint(i, " ", n), Item: json.RawMessage(strconv.FormatInt(seen, 10))})
+			items := []store.LogItem{
+				{Key: fmt.Sprint(i, " ", n), Text: json.RawMessage(strconv.FormatInt(seen, 10))},
+				{Key: fmt.Sprint(i, " ", n, "b"), Text: json.RawMessage(strconv.FormatInt(seen+1, 10))},
+			}
+			known, err := s.AppendLog(k.ctx, "a", seen, items...)
 			switch {
-			case err == nil:
+			case err == nil && known == nil:
 				n++
-				seen++
+				seen += 2
 			case errors.Is(err, store.ErrConflict):
-				list, err := s.Log(k.ctx, "a", seen, 1000)
-				if err != nil {
-					k.Errorf("log: %v", err)
+				if seen, _, err = s.LogEnd(k.ctx, "a"); err != nil {
+					k.Errorf("end: %v", err)
 					return
 				}
-				seen += int64(len(list))
 			default:
-				k.Errorf("append: %v", err)
+				k.Errorf("append: %v, %v", known, err)
 				return
 			}
 		}
 	})
 	list := k.logOf("a", 0, 1000)
-	k.equal("items", len(list), writers*each)
+	k.equal("items", len(list), 2*writers*each)
 	for i, item := range list {
 		k.equal("what an item says", string(item), strconv.Itoa(i))
 	}
 }
 
 func logRefused(k *kit) {
-	for what, a := range map[string]store.Append{
-		"no key":       {Item: json.RawMessage(`1`)},
-		"no item":      {Key: "x"},
-		"a bad number": {Key: "x", Item: json.RawMessage(`1`), Seen: -1},
+	one := store.LogItem{Key: "x", Text: json.RawMessage(`1`)}
+	for what, items := range map[string][]store.LogItem{
+		"nothing":     {},
+		"no key":      {{Text: json.RawMessage(`1`)}},
+		"no text":     {{Key: "x"}},
+		"a key twice": {one, one},
+		"too much":    {{Key: "x", Text: json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)}},
 	} {
-		_, err := k.s.AppendLog(k.ctx, "a", a)
+		_, err := k.s.AppendLog(k.ctx, "a", 0, items...)
 		k.invalid(what, err)
 	}
+	_, err := k.s.AppendLog(k.ctx, "a", -1, one)
+	k.invalid("a bad number", err)
 }

@@ -227,20 +227,21 @@ func (b *answersRepeats) Commit(ctx context.Context, l store.Lease, tx store.Tx)
 	return a, err
 }
 
-func (b *forgetsOps) AppendLog(ctx context.Context, name string, a store.Append) (int64, error) {
-	a.Key = b.op()
-	return b.Store.AppendLog(ctx, name, a)
+func (b *forgetsOps) AppendLog(ctx context.Context, name string, seen int64, items ...store.LogItem) ([]string, error) {
+	for i := range items {
+		items[i].Key = b.op()
+	}
+	return b.Store.AppendLog(ctx, name, seen, items...)
 }
 
 type appendsAlways struct{ store.Store }
 
-func (b appendsAlways) AppendLog(ctx context.Context, name string, a store.Append) (int64, error) {
-	list, err := b.Log(ctx, name, 0, 1000)
+func (b appendsAlways) AppendLog(ctx context.Context, name string, _ int64, items ...store.LogItem) ([]string, error) {
+	seen, _, err := b.LogEnd(ctx, name)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	a.Seen = int64(len(list))
-	return b.Store.AppendLog(ctx, name, a)
+	return b.Store.AppendLog(ctx, name, seen, items...)
 }
 
 type tellsAll struct{ store.Store }
