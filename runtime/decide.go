@@ -75,6 +75,7 @@ func (e *Engine) tryDecide(ctx context.Context, env, holdID string, post holds.P
 	}
 	next.Revision = s.record.Seq + int64(len(entries))
 	d := store.Decide{Op: e.cfg.IDs.Token(), Hold: next, Seen: s.hold.Revision, Entries: entries, Summary: s.record.Summary}
+	d.Notify = e.cfg.notifies(entries, true)
 	slot := &slot{}
 	if next.Status == holds.Decided {
 		slot = e.acquire()
@@ -206,7 +207,7 @@ func (e *Engine) tryCancel(ctx context.Context, v store.View, by string) (bool, 
 	if err != nil {
 		return false, err
 	}
-	c.Entries = list
+	c.Entries, c.Notify = list, e.cfg.notifies(list, true)
 	if h != nil {
 		closed := h.Closed(holds.Cancelled, v.Seq+int64(len(list)))
 		c.Hold = &closed

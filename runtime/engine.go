@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentos/audit"
 	"agentos/capabilities"
 	"agentos/gateway"
 	"agentos/internal/clock"
@@ -49,6 +50,19 @@ type Config struct {
 	// Lease is how long a run stays ours without a sign of life; 15 s by default.
 	// It is renewed three times as often.
 	Lease time.Duration
+	// Notify reports whether others are to be told of a run that gets an entry of
+	// the type; asked says that the run has ever waited on a person. Nobody is told
+	// of anything when it is nil.
+	Notify func(t journal.Type, asked bool) bool
+	// Record keeps what an operator does before it is done; an error keeps it from
+	// being done. It may be called again with the same key. Nothing is kept when it
+	// is nil.
+	Record func(ctx context.Context, acts ...audit.Keyed) error
+}
+
+// notifies reports whether others are to be told of a run that gets the entries.
+func (c *Config) notifies(entries []journal.New, asked bool) bool {
+	return c.Notify != nil && slices.ContainsFunc(entries, func(e journal.New) bool { return c.Notify(e.Type, asked) })
 }
 
 // Engine works on runs. It is safe for concurrent use.

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"agentos/audit"
 	"agentos/capabilities"
 	"agentos/holds"
 	"agentos/internal/clock"
@@ -156,6 +157,8 @@ type rig struct {
 	env                    map[string]string
 	wrap                   func(store.Store) store.Store
 	url                    string // the store; a file in dir when empty
+	notify                 func(journal.Type, bool) bool
+	record                 func(context.Context, ...audit.Keyed) error
 
 	store  store.Store
 	agent  *runtime.Agent
@@ -191,7 +194,9 @@ func (r *rig) up() *rig {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if r.engine, err = newEngineAs(ctx, r.store, r.model, r.agent, log, runtime.Config{Lease: r.lease, Concurrency: r.concurrency, MaxQueued: r.maxQueued}); err != nil {
+	if r.engine, err = newEngineAs(ctx, r.store, r.model, r.agent, log, runtime.Config{
+		Lease: r.lease, Concurrency: r.concurrency, MaxQueued: r.maxQueued, Notify: r.notify, Record: r.record,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	worked := make(chan struct{})

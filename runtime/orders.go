@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"agentos/audit"
 	"agentos/holds"
 	"agentos/holds/policy"
 	"agentos/internal/problem"
@@ -48,6 +49,8 @@ type Order struct {
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at"`
+	// From is the address the order came from, for the record only.
+	From string `json:"from,omitempty"`
 }
 
 // Pause keeps the runs of an agent where they are.
@@ -111,7 +114,7 @@ func (e *Engine) PauseAgent(ctx context.Context, env, agent string, o Order) (Or
 	if _, err := e.Agent(env, agent); err != nil {
 		return Orders{}, err
 	}
-	return e.order(ctx, env, o, func(all *Orders, o Order) bool {
+	return e.order(ctx, env, audit.Entry{Event: audit.AgentPaused, Agent: agent}, o, func(all *Orders, o Order) bool {
 		if all.paused(agent) != nil {
 			return false
 		}
@@ -121,8 +124,8 @@ func (e *Engine) PauseAgent(ctx context.Context, env, agent string, o Order) (Or
 }
 
 // ResumeAgent ends PauseAgent.
-func (e *Engine) ResumeAgent(ctx context.Context, env, agent string) (Orders, error) {
-	return e.order(ctx, env, Order{}, func(all *Orders, _ Order) bool {
+func (e *Engine) ResumeAgent(ctx context.Context, env, agent string, o Order) (Orders, error) {
+	return e.order(ctx, env, audit.Entry{Event: audit.AgentResumed, Agent: agent}, o, func(all *Orders, _ Order) bool {
 		before := len(all.Paused)
 		all.Paused = slices.DeleteFunc(all.Paused, func(p Pause) bool { return p.Agent == agent })
 		return len(all.Paused) != before
@@ -142,7 +145,7 @@ func (e *Engine) SwitchOff(ctx context.Context, env string, t ToolOff) (Orders, 
 	if t.Tool == "" || len(t.Tool) > maxPattern || strings.TrimSpace(t.Tool) != t.Tool {
 		return Orders{}, 0, problem.New(problem.InvalidRequest, "tool must be a name or glob, or server/tool, of 1 to %d characters without spaces around it", maxPattern)
 	}
-	all, err := e.order(ctx, env, t.Order, func(all *Orders, o Order) bool {
+	all, err := e.order(ctx, env, toolAct(audit.ToolOff, t.Agent, t.Tool), t.Order, func(all *Orders, o Order) bool {
 		for _, was := range all.Off {
 			if was.Agent == t.Agent && was.Tool == t.Tool {
 				return false
@@ -160,20 +163,28 @@ func (e *Engine) SwitchOff(ctx context.Context, env string, t ToolOff) (Orders, 
 }
 
 // SwitchOn takes back the SwitchOff of the same agent and pattern.
-func (e *Engine) SwitchOn(ctx context.Context, env, agent, tool string) (Orders, error) {
-	return e.order(ctx, env, Order{}, func(all *Orders, _ Order) bool {
+func (e *Engine) SwitchOn(ctx context.Context, env, agent, tool string, o Order) (Orders, error) {
+	return e.order(ctx, env, toolAct(audit.ToolOn, agent, tool), o, func(all *Orders, _ Order) bool {
 		before := len(all.Off)
 		all.Off = slices.DeleteFunc(all.Off, func(t ToolOff) bool { return t.Agent == agent && t.Tool == tool })
 		return len(all.Off) != before
 	})
 }
 
-// order changes the orders; change reports whether anything was to be done.
-func (e *Engine) order(ctx context.Context, env string, o Order, change func(*Orders, Order) bool) (Orders, error) {
+// toolAct is the record of an order about tools.
+func toolAct(event audit.Event, agent, tool string) audit.Entry {
+	return audit.Entry{Event: event, Agent: agent, Tool: tool}
+}
+
+// order changes the orders; change reports whether anything was to be done. act is
+// what the record says of it, before it is done.
+func (e *Engine) order(ctx context.Context, env string, act audit.Entry, o Order, change func(*Orders, Order) bool) (Orders, error) {
 	o.Reason, o.At = e.cfg.Redact(o.Reason), e.cfg.Clock.Now().UTC().Truncate(time.Millisecond)
 	if len(o.Reason) > maxOrderText {
 		return Orders{}, problem.New(problem.InvalidRequest, "the reason is longer than %d bytes", maxOrderText)
 	}
+	act.At, act.Env, act.By, act.From, act.Reason = o.At, env, o.By, o.From, o.Reason
+	key := "order/" + e.cfg.IDs.Token()
 	for range maxRaces {
 		all, err := e.Orders(ctx, env)
 		if err != nil || !change(&all, o) {
@@ -187,6 +198,9 @@ func (e *Engine) order(ctx context.Context, env string, o Order, change func(*Or
 		if err != nil {
 			return all, err
 		}
+		if err := e.record(ctx, audit.Keyed{Key: key, Entry: act}); err != nil {
+			return all, err
+		}
 		err = e.cfg.Store.SetOrders(ctx, env, store.Orders{Version: all.Version, Text: raw})
 		if errors.Is(err, store.ErrConflict) {
 			continue
@@ -198,6 +212,17 @@ func (e *Engine) order(ctx context.Context, env string, o Order, change func(*Or
 		return all, nil
 	}
 	return Orders{}, problem.New(problem.StoreUnavailable, "the orders kept changing; try again")
+}
+
+// record keeps what is about to be done.
+func (e *Engine) record(ctx context.Context, act audit.Keyed) error {
+	if e.cfg.Record == nil {
+		return nil
+	}
+	if err := e.cfg.Record(ctx, act); err != nil {
+		return e.storeError(err, "write the audit", "")
+	}
+	return nil
 }
 
 // cancelHolds closes the pending holds that ask about a tool that is off. Their
@@ -299,8 +324,9 @@ func (e *Engine) cancelHold(ctx context.Context, id, reason string) (bool, error
 		if err != nil {
 			return false, err
 		}
+		entries := []journal.New{entry}
 		_, err = e.cfg.Store.Decide(ctx, store.Decide{
-			Op: e.cfg.IDs.Token(), Hold: closed, Seen: v.Hold.Revision, Entries: []journal.New{entry},
+			Op: e.cfg.IDs.Token(), Hold: closed, Seen: v.Hold.Revision, Entries: entries, Notify: e.cfg.notifies(entries, true),
 		})
 		if err == nil {
 			return true, nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"agentos/audit"
 	"agentos/holds"
 	"agentos/internal/problem"
 	"agentos/internal/testenv"
@@ -58,7 +59,7 @@ func TestSwitchOff(t *testing.T) {
 		}
 		v = r.start("again") // nobody is asked
 		r.want(v, store.Completed)
-		if _, err := r.engine.SwitchOn(r.ctx(), "default", "", "orders/cancel_order"); err != nil {
+		if _, err := r.engine.SwitchOn(r.ctx(), "default", "", "orders/cancel_order", runtime.Order{}); err != nil {
 			t.Fatal(err)
 		}
 		r.model.reply = sequence(asks(call{"a", "cancel_order", `{"order_id":"A-1"}`}))
@@ -175,7 +176,7 @@ func (r *rig) pause() {
 // resume ends the pause and comes to the time at which paused runs are looked at.
 func (r *rig) resume() {
 	r.t.Helper()
-	if _, err := r.engine.ResumeAgent(r.ctx(), "default", "shop"); err != nil {
+	if _, err := r.engine.ResumeAgent(r.ctx(), "default", "shop", runtime.Order{}); err != nil {
 		r.t.Fatal(err)
 	}
 	r.clock.advance(20 * time.Second)
@@ -321,4 +322,60 @@ func TestKeyAfterRetention(t *testing.T) {
 		t.Errorf("the old approval: %v, %+v", err, h)
 	}
 	r.ran("cancel_order", "", 1)
+}
+
+// Every order is recorded before it is done; what would change nothing is not, and
+// without the record nothing is done.
+func TestOrdersAreRecorded(t *testing.T) {
+	r := newRig(t, usual, sequence(says("ok")))
+	var acts []audit.Keyed
+	var down error
+	r.record = func(_ context.Context, list ...audit.Keyed) error {
+		acts = append(acts, list...)
+		return down
+	}
+	r.up()
+	o := runtime.Order{By: "ann", From: "192.0.2.1", Reason: "incident 7"}
+	do := map[string]func() error{
+		"agent.paused":  func() error { _, err := r.engine.PauseAgent(r.ctx(), "default", "shop", o); return err },
+		"agent.resumed": func() error { _, err := r.engine.ResumeAgent(r.ctx(), "default", "shop", o); return err },
+		"tool.off": func() error {
+			_, _, err := r.engine.SwitchOff(r.ctx(), "default", runtime.ToolOff{Tool: "ping", Order: o})
+			return err
+		},
+		"tool.on": func() error { _, err := r.engine.SwitchOn(r.ctx(), "default", "", "ping", o); return err },
+	}
+	orders := func() runtime.Orders {
+		t.Helper()
+		all, err := r.engine.Orders(r.ctx(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for i, event := range []string{"agent.paused", "tool.off", "agent.resumed", "tool.on"} {
+		acts, down = nil, store.ErrUnavailable
+		if err := do[event](); problem.CodeOf(err) != problem.StoreUnavailable {
+			t.Errorf("%s without its record: %v", event, err)
+		}
+		if v := orders().Version; v != int64(i) {
+			t.Errorf("%s was done without its record: version %d", event, v)
+		}
+		acts, down = nil, nil
+		for range 2 {
+			if err := do[event](); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(acts) != 1 {
+			t.Fatalf("%s: %d records, want 1", event, len(acts))
+		}
+		e := acts[0].Entry
+		if string(e.Event) != event || e.By != "ann" || e.From != "192.0.2.1" || e.Reason != "incident 7" || e.Env != "default" || e.At.IsZero() {
+			t.Errorf("%s is recorded as %+v", event, e)
+		}
+		if wantTool := map[bool]string{true: "ping"}[strings.HasPrefix(event, "tool")]; e.Tool != wantTool {
+			t.Errorf("%s is recorded of tool %q", event, e.Tool)
+		}
+	}
 }

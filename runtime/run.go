@@ -180,6 +180,7 @@ func (w *run) flush(tx store.Tx) error {
 		return nil
 	}
 	tx.Op, tx.Entries, tx.Summary = w.e.cfg.IDs.Token(), w.buffer, summary(w.state, w.retries, w.waiting)
+	tx.Notify = w.e.cfg.notifies(tx.Entries, w.state != nil && w.state.Holds > 0)
 	if tx.Status == store.Running && tx.Due == 0 {
 		tx.Lease = w.e.cfg.Lease
 	}

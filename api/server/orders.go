@@ -32,18 +32,18 @@ func (s *Server) getOrders(ctx context.Context, in envInput) (reply, error) {
 // agentOrder is an order about an agent.
 type agentOrder struct {
 	agentInput
-	by   string
-	body api.PauseAgent
+	by, from string
+	body     api.PauseAgent
 }
 
 func readPause(in *input) agentOrder {
-	r := agentOrder{agentInput: readAgentName(in), by: in.principal()}
+	r := agentOrder{agentInput: readAgentName(in), by: in.principal(), from: from(in.c.Request())}
 	in.body("PauseAgent", &r.body)
 	return r
 }
 
 func readResume(in *input) agentOrder {
-	r := agentOrder{agentInput: readAgentName(in), by: in.principal()}
+	r := agentOrder{agentInput: readAgentName(in), by: in.principal(), from: from(in.c.Request())}
 	in.noBody()
 	return r
 }
@@ -51,7 +51,7 @@ func readResume(in *input) agentOrder {
 func (s *Server) pauseAgent(ctx context.Context, in agentOrder) (reply, error) {
 	ctx, cancel := change(ctx)
 	defer cancel()
-	o, err := s.cfg.Engine.PauseAgent(ctx, in.env, in.agent, runtime.Order{By: in.by, Reason: in.body.Reason})
+	o, err := s.cfg.Engine.PauseAgent(ctx, in.env, in.agent, runtime.Order{By: in.by, From: in.from, Reason: in.body.Reason})
 	if err != nil {
 		return reply{}, err
 	}
@@ -62,7 +62,7 @@ func (s *Server) pauseAgent(ctx context.Context, in agentOrder) (reply, error) {
 func (s *Server) resumeAgent(ctx context.Context, in agentOrder) (reply, error) {
 	ctx, cancel := change(ctx)
 	defer cancel()
-	o, err := s.cfg.Engine.ResumeAgent(ctx, in.env, in.agent)
+	o, err := s.cfg.Engine.ResumeAgent(ctx, in.env, in.agent, runtime.Order{By: in.by, From: in.from})
 	if err != nil {
 		return reply{}, err
 	}
@@ -72,12 +72,12 @@ func (s *Server) resumeAgent(ctx context.Context, in agentOrder) (reply, error) 
 
 // switchOffInput forbids tools.
 type switchOffInput struct {
-	env, by string
-	body    api.SwitchOff
+	env, by, from string
+	body          api.SwitchOff
 }
 
 func readSwitchOff(in *input) switchOffInput {
-	r := switchOffInput{env: in.env(), by: in.principal()}
+	r := switchOffInput{env: in.env(), by: in.principal(), from: from(in.c.Request())}
 	in.body("SwitchOff", &r.body)
 	return r
 }
@@ -88,7 +88,7 @@ func (s *Server) switchOff(ctx context.Context, in switchOffInput) (reply, error
 	ctx, cancel := s.wait(context.WithoutCancel(ctx), switchTimeout)
 	defer cancel()
 	o, n, err := s.cfg.Engine.SwitchOff(ctx, in.env, runtime.ToolOff{
-		Agent: in.body.Agent, Tool: in.body.Tool, Order: runtime.Order{By: in.by, Reason: in.body.Reason},
+		Agent: in.body.Agent, Tool: in.body.Tool, Order: runtime.Order{By: in.by, From: in.from, Reason: in.body.Reason},
 	})
 	if err != nil {
 		return reply{}, err
@@ -101,12 +101,12 @@ func (s *Server) switchOff(ctx context.Context, in switchOffInput) (reply, error
 
 // switchOnInput takes an order about tools back.
 type switchOnInput struct {
-	env, by string
-	body    api.SwitchOn
+	env, by, from string
+	body          api.SwitchOn
 }
 
 func readSwitchOn(in *input) switchOnInput {
-	r := switchOnInput{env: in.env(), by: in.principal()}
+	r := switchOnInput{env: in.env(), by: in.principal(), from: from(in.c.Request())}
 	in.body("SwitchOn", &r.body)
 	return r
 }
@@ -114,7 +114,7 @@ func readSwitchOn(in *input) switchOnInput {
 func (s *Server) switchOn(ctx context.Context, in switchOnInput) (reply, error) {
 	ctx, cancel := change(ctx)
 	defer cancel()
-	o, err := s.cfg.Engine.SwitchOn(ctx, in.env, in.body.Agent, in.body.Tool)
+	o, err := s.cfg.Engine.SwitchOn(ctx, in.env, in.body.Agent, in.body.Tool, runtime.Order{By: in.by, From: in.from})
 	if err != nil {
 		return reply{}, err
 	}

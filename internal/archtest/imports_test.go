@@ -47,8 +47,12 @@ var table = []struct {
 	{"runtime/store/redis", "holds internal/clock internal/ids internal/problem internal/rawjson runtime/journal runtime/store"},
 	{"runtime/store/storetest", "holds internal/problem runtime/journal runtime/store"},
 
+	// What others are told: the audit, and whoever listens.
+	{"audit", "holds internal/rawjson runtime/journal runtime/store"},
+	{"notify", "audit internal/clock internal/rawjson runtime/journal runtime/store"},
+
 	// The engine.
-	{"runtime", "capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema runtime/journal runtime/mcp runtime/store"},
+	{"runtime", "audit capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema runtime/journal runtime/mcp runtime/store"},
 
 	{"runtime/fsck", "holds internal/clock internal/rawjson runtime/journal runtime/store"},
 

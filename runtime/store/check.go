@@ -107,7 +107,7 @@ func (s Settled) Check() error {
 }
 
 // maxLogItem is how many bytes an item of a log may have.
-const maxLogItem = 256 << 10
+const maxLogItem = 4 << 20
 
 // CheckAppend reports what is wrong with items for a log.
 func CheckAppend(seen int64, items []LogItem) error {

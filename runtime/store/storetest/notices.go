@@ -369,7 +369,7 @@ func logRefused(k *kit) {
 		"no key":      {{Text: json.RawMessage(`1`)}},
 		"no text":     {{Key: "x"}},
 		"a key twice": {one, one},
-		"too much":    {{Key: "x", Text: json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)}},
+		"too much":    {{Key: "x", Text: json.RawMessage(`"` + strings.Repeat("x", 4<<20) + `"`)}},
 	} {
 		_, err := k.s.AppendLog(k.ctx, "a", 0, items...)
 		k.invalid(what, err)
