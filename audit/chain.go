@@ -116,3 +116,12 @@ func (c *Chain) Read(ctx context.Context, n int64, limit int) ([]json.RawMessage
 	}
 	return lines, nil
 }
+
+// End returns how many entries the chain has.
+func (c *Chain) End(ctx context.Context) (int64, error) {
+	n, _, err := c.store.LogEnd(ctx, c.name())
+	if err != nil {
+		return 0, fmt.Errorf("read the end of the audit of %s: %w", c.env, err)
+	}
+	return n, nil
+}

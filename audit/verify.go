@@ -17,22 +17,22 @@ const maxLine = 5 << 20
 type Report struct {
 	// Entries is how many lines were read, Head the digest of the last one. Noted
 	// elsewhere, the two prove later that the chain up to there is the same.
-	Entries int64
-	Head    string
+	Entries int64  `json:"entries"`
+	Head    string `json:"head"`
 	// Ran is how many calls ran that a person had to let run.
-	Ran int64
+	Ran int64 `json:"ran"`
 	// Faults are what is wrong, in the order of the lines; the chain is sound when
 	// there are none. No more than maxFaults are kept.
-	Faults []Fault
+	Faults []Fault `json:"faults,omitempty"`
 	// Seen says that the head which was asked for is in the chain.
-	Seen bool
+	Seen bool `json:"head_seen,omitempty"`
 }
 
 // Fault is one thing that is wrong.
 type Fault struct {
 	// Line counts from 1; 0 for what is no one line's fault.
-	Line    int64
-	Message string
+	Line    int64  `json:"line,omitempty"`
+	Message string `json:"message"`
 }
 
 const maxFaults = 100

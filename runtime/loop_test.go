@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"agentos/holds"
 	"agentos/internal/problem"
@@ -364,7 +365,7 @@ func TestLimits(t *testing.T) {
 		r.loop = "      max_turns: 5\n    timeout: 300ms\n"
 		r.loop = strings.Replace(r.loop, "    timeout: 300ms\n", "", 1)
 		r.up()
-		r.agent.Manifest.Capabilities["support"].Timeout = 300e6
+		r.agent.Manifest.Capabilities["support"].Timeout = 2 * time.Second
 		v := r.start("go")
 		r.wantFault(v, problem.Timeout)
 		if o := r.state(v.ID).Calls[0].Finished.Outcome; o != journal.Unknown && o != journal.Timeout {

@@ -25,6 +25,7 @@ import (
 	"agentos/api"
 	"agentos/api/client"
 	"agentos/api/server"
+	"agentos/audit"
 	"agentos/capabilities"
 	"agentos/gateway"
 	"agentos/gateway/mock"
@@ -274,7 +275,7 @@ func (r *rig) up() *rig {
 	}()
 	r.tokens, r.registry = server.NewRunTokens(ids.Random{}), prometheus.NewRegistry()
 	r.server, err = server.New(ctx, server.Config{
-		Engine: r.engine, Store: r.store, Gateway: g, Env: "default", Version: "test", Clock: r.clock, IDs: ids.Random{},
+		Engine: r.engine, Store: r.store, Gateway: g, Audit: audit.NewChain(r.store, "default"), Env: "default", Version: "test", Clock: r.clock, IDs: ids.Random{},
 		Log: log, Metrics: r.registry, Tokens: r.tokens, MockModel: "mock/m",
 		Warnings: func() []string { return []string{"a policy warning"} },
 	})

@@ -30,7 +30,7 @@ func (r *rig) executed(tool string) string {
 // heldOn creates a run that is held on cancel_order with the arguments.
 func (r *rig) heldOn(arguments string) api.Run {
 	r.t.Helper()
-	run := r.create("call:cancel_order "+arguments, 10*time.Second)
+	run := r.create("call:cancel_order "+arguments, 30*time.Second)
 	if run.Status != api.RunHeld {
 		r.t.Fatalf("the run is %s, want held; error %+v", run.Status, run.Error)
 	}
@@ -39,7 +39,7 @@ func (r *rig) heldOn(arguments string) api.Run {
 
 func (r *rig) completed(run string) {
 	r.t.Helper()
-	v, err := r.client.Run(r.ctx(), "default", run, 10*time.Second)
+	v, err := r.client.Run(r.ctx(), "default", run, 30*time.Second)
 	if err != nil || v.Status != api.RunCompleted {
 		r.t.Fatalf("the run is %s (%v), want completed", v.Status, err)
 	}
@@ -147,7 +147,7 @@ func TestInboxStalePage(t *testing.T) {
 	tab.Go(page)
 	late.NoScript(true) // nothing tells this page
 	late.Go(page)
-	decided, err := r.decide(run.Hold.HoldID, 10*time.Second, api.ItemDecision{ID: "call_1", Action: "reject", Reason: "not this one"})
+	decided, err := r.decide(run.Hold.HoldID, 30*time.Second, api.ItemDecision{ID: "call_1", Action: "reject", Reason: "not this one"})
 	if err != nil || decided.Hold.Status != api.HoldDecided {
 		t.Fatalf("%+v %v", decided.Hold.Status, err)
 	}
@@ -186,7 +186,7 @@ func TestInboxDecideSeveral(t *testing.T) {
 	}
 	tab.Accessible()
 	// One is overtaken: the others go through, and the page tells.
-	if _, err := r.decide(runs[1].Hold.HoldID, 10*time.Second, item("reject")); err != nil {
+	if _, err := r.decide(runs[1].Hold.HoldID, 30*time.Second, item("reject")); err != nil {
 		t.Fatal(err)
 	}
 	tab.Press("a")
@@ -243,7 +243,7 @@ func TestInboxHostile(t *testing.T) {
 		"tool_calls": json.RawMessage(`[{"id":"x","type":"function","function":{"name":"cancel_order","arguments":` + string(mustJSON(t, string(arguments))) + `}},` +
 			`{"id":"y","type":"function","function":{"name":` + string(mustJSON(t, `nope<img src=x onerror=alert(9)>`)) + `,"arguments":"{}"}},` +
 			`{"id":"z","type":"function","function":{"name":"ping","arguments":"{}"}}]`),
-	}))+" then say:"+all, 10*time.Second)
+	}))+" then say:"+all, 30*time.Second)
 	if run.Status != api.RunHeld {
 		t.Fatalf("%s %+v", run.Status, run.Error)
 	}
@@ -335,7 +335,7 @@ func TestInboxRuns(t *testing.T) {
 	tab.Go(r.http.URL + "/inbox/runs")
 	tab.WaitText("cancelled")
 	tab.Accessible()
-	run := r.create("say:hello there", 10*time.Second)
+	run := r.create("say:hello there", 30*time.Second)
 	tab.WaitText("completed")
 	tab.Go(r.http.URL + "/inbox/runs/" + run.RunID)
 	tab.WaitText("hello there")
@@ -362,7 +362,7 @@ func TestInboxRuns(t *testing.T) {
 	tab.Go(r.http.URL + "/inbox/runs/" + held.RunID)
 	tab.WaitText("Waits for a person.")
 	tab.Accessible()
-	if _, err := r.decide(held.Hold.HoldID, 10*time.Second, item("approve")); err != nil {
+	if _, err := r.decide(held.Hold.HoldID, 30*time.Second, item("approve")); err != nil {
 		t.Fatal(err)
 	}
 	tab.WaitText("Output")

@@ -51,6 +51,7 @@ type Config struct {
 	Engine  *runtime.Engine
 	Store   store.Store
 	Gateway *gateway.Gateway
+	Audit   Audit
 	// Env is the one environment served, the same as the engine's.
 	Env string
 	// Version is shown at "/".
@@ -147,6 +148,7 @@ func (s *Server) routes() {
 	env.GET("/holds", handle(s, readHoldList, s.listHolds))
 	env.GET("/holds/:hold", handle(s, readHoldID, s.getHold))
 	env.POST("/holds/:hold/decisions", handle(s, readDecide, s.decide))
+	env.GET("/audit", s.exportAudit)
 	env.GET("/orders", handle(s, readEnv, s.getOrders))
 	env.POST("/tools/off", handle(s, readSwitchOff, s.switchOff))
 	env.POST("/tools/on", handle(s, readSwitchOn, s.switchOn))

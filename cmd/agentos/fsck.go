@@ -95,6 +95,11 @@ func runFsck(ctx context.Context, io stdio, o fsckOptions) (sum fsck.Summary, er
 	if !ok {
 		return sum, errors.New("this kind of store has no check")
 	}
+	if o.repair {
+		if err := recordRepair(ctx, s); err != nil {
+			return sum, err
+		}
+	}
 	p := &fsckPrinter{stdio: io, json: o.json, terminal: isTerminal(io.err)}
 	sum, err = fsck.Run(ctx, fsck.Options{Store: inspector, Clock: clock.System{}, Repair: o.repair, Report: p.finding, Progress: p.progress})
 	p.clear()

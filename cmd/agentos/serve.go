@@ -201,6 +201,9 @@ func serve(ctx context.Context, s settings, out stdio, env lookup, manifests []s
 		return problem.Wrap(err, problem.InvalidSettings, "cannot listen on %s: %v", s.addr, err)
 	}
 	srv, err := p.server(life)
+	if err == nil {
+		err = p.recordPolicy(ctx)
+	}
 	if err != nil {
 		p.engine.Drain(life, 0)
 		return errors.Join(err, listener.Close())
@@ -211,6 +214,7 @@ func serve(ctx context.Context, s settings, out stdio, env lookup, manifests []s
 	}
 	worked := make(chan error, 1)
 	go func() { worked <- p.engine.Work(ctx) }()
+	defer p.tell(life)()
 	err = srv.Serve(ctx, listener)
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
@@ -243,7 +247,7 @@ func (p *parts) settle(ctx context.Context) error {
 // server makes the API for the engine.
 func (p *parts) server(ctx context.Context) (*server.Server, error) {
 	return server.New(ctx, server.Config{
-		Engine: p.engine, Store: p.store, Gateway: p.gateway, Env: environment, Version: version(),
+		Engine: p.engine, Store: p.store, Gateway: p.gateway, Audit: p.audit, Env: environment, Version: version(),
 		Clock: clock.System{}, IDs: ids.Random{}, Log: p.log, Metrics: prometheus.NewRegistry(),
 		Tokens: server.NewRunTokens(ids.Random{}), MockModel: p.mock, Warnings: p.warnings,
 	})

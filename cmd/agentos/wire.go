@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"agentos/audit"
 	"agentos/capabilities"
 	"agentos/gateway"
 	"agentos/gateway/mock"
@@ -24,6 +25,7 @@ import (
 	"agentos/internal/ids"
 	"agentos/internal/problem"
 	"agentos/internal/secrets"
+	"agentos/notify"
 	"agentos/runtime"
 	"agentos/runtime/mcp"
 	"agentos/runtime/store"
@@ -58,8 +60,10 @@ type parts struct {
 	secrets *secrets.Set
 	store   store.Store
 	gateway *gateway.Gateway
+	audit   *audit.Chain
 	agents  []*runtime.Agent
 	engine  *runtime.Engine
+	teller  *notify.Teller
 	// mock says which model the mock model stands in for, "" when none.
 	mock string
 }
@@ -108,6 +112,10 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 	if h.store != nil {
 		p.store = h.store(p.store)
 	}
+	p.audit = audit.NewChain(p.store, environment)
+	if err := p.newTeller(); err != nil {
+		return nil, errors.Join(err, p.close(ctx))
+	}
 	if err := p.connect(ctx, env, agents); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
@@ -122,6 +130,7 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 		Store: p.store, Gateway: p.gateway, Agents: p.agents, Clock: clock.System{}, IDs: ids.Random{}, Log: p.log,
 		Redact: p.secrets.Redact, Env: environment, Worker: host + "/" + strconv.Itoa(os.Getpid()),
 		Concurrency: s.concurrency, MaxQueued: s.maxQueued, Lease: h.lease,
+		Notify: audit.Concerns, Record: p.audit.Append,
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.close(ctx))

@@ -26,7 +26,7 @@ import (
 )
 
 // patience is how long a page may take to show what a test waits for.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // axe is axe-core, which looks for what keeps people with disabilities out.
 //
