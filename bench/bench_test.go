@@ -81,8 +81,14 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// maxHeldBytes bounds what one held run takes in Redis with a conversation of 4 KB.
-const maxHeldBytes = 8 << 10
+// maxHeldBytes bounds what one held run takes with a conversation of 4 KB. A file
+// grows by pages, which so few runs do not fill.
+func maxHeldBytes(store string) int64 {
+	if store == redisStore {
+		return 8 << 10
+	}
+	return 12 << 10
+}
 
 // A held run is small, and nothing of it stays in the process. The test is not
 // parallel: it counts goroutines.
@@ -97,8 +103,8 @@ func TestHeldRuns(t *testing.T) {
 	for _, row := range b.out.Held {
 		t.Logf("%s: %d bytes, %.2f keys; %d goroutines before, %d with %d held runs", row.Store, row.Bytes, row.Keys,
 			row.GoroutinesBefore, row.GoroutinesAfter, b.parked)
-		if row.Bytes < scenario.UserChars || row.Bytes > maxHeldBytes || row.Keys > 3 {
-			t.Errorf("%s: a held run takes %d bytes and %.2f keys, want at most %d and 3", row.Store, row.Bytes, row.Keys, maxHeldBytes)
+		if row.Bytes < scenario.UserChars || row.Bytes > maxHeldBytes(row.Store) || row.Keys > 3 {
+			t.Errorf("%s: a held run takes %d bytes and %.2f keys, want at most %d and 3", row.Store, row.Bytes, row.Keys, maxHeldBytes(row.Store))
 		}
 		// What ends by itself may still be there; a goroutine for each run would be seen.
 		if row.GoroutinesAfter > row.GoroutinesBefore+b.parked/2 {

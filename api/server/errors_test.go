@@ -42,6 +42,7 @@ var documentedErrors = []struct {
 	{"env_not_found", call{method: "GET", path: elsewhere + "/holds/%HOLD"}},
 	{"env_not_found", call{method: "POST", path: elsewhere + "/holds/%HOLD/decisions", body: okDecide}},
 	{"env_not_found", call{method: "GET", path: elsewhere + "/orders"}},
+	{"env_not_found", call{method: "GET", path: elsewhere + "/audit"}},
 	{"env_not_found", call{method: "POST", path: elsewhere + "/agents/shop/pause", body: `{"reason":"x"}`}},
 	{"env_not_found", call{method: "POST", path: elsewhere + "/agents/shop/resume"}},
 	{"env_not_found", call{method: "POST", path: elsewhere + "/tools/off", body: okOff}},
@@ -123,6 +124,7 @@ var documentedErrors = []struct {
 	{"invalid_request", call{method: "POST", path: home + "/tools/off", body: `{"tool":" ping","reason":"x"}`}},
 	{"invalid_request", call{method: "POST", path: home + "/tools/off", body: `{"tool":"` + strings.Repeat("é", 129) + `","reason":"x"}`}},
 	{"invalid_request", call{method: "GET", path: home + "/orders?x=1"}},
+	{"invalid_request", call{method: "GET", path: home + "/audit?after=-1"}},
 
 	{"unauthorized", call{method: "GET", path: "/v0/gateway/v1/models"}},
 	{"unauthorized", call{method: "GET", path: "/v0/gateway/v1/models", headers: []string{"Authorization: Bearer rt1.r_x.1.AAAA"}}},
@@ -287,6 +289,7 @@ func (r *rig) provokeStore(held api.Run) {
 	r.store.set(fmt.Errorf("dial redis.internal:6379: %w", store.ErrUnavailable))
 	for _, c := range slices.Concat(reads, []call{
 		{method: "GET", path: home + "/orders"},
+		{method: "GET", path: home + "/audit"},
 		{method: "POST", path: home + "/agents/shop/pause", body: `{"reason":"x"}`},
 		{method: "POST", path: home + "/agents/shop/resume"},
 		{method: "POST", path: home + "/tools/off", body: okOff},

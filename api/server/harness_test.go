@@ -145,6 +145,13 @@ func (f *faultyStore) Orders(ctx context.Context, env string) (store.Orders, err
 	return f.Store.Orders(ctx, env)
 }
 
+func (f *faultyStore) LogEnd(ctx context.Context, name string) (int64, json.RawMessage, error) {
+	if err := f.check(); err != nil {
+		return 0, nil, err
+	}
+	return f.Store.LogEnd(ctx, name)
+}
+
 // damagedStore fails what reads a run.
 type damagedStore struct {
 	*faultyStore
