@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"agentos/holds/policy"
+	"agentos/holds/policyfile"
 	"agentos/internal/schema"
 	"agentos/internal/strictyaml"
 )
@@ -81,8 +82,8 @@ func (r *reader) loop(v strictyaml.Value, input json.RawMessage) *Loop {
 	l.System = r.text(o.Get("system"), none)
 	l.Prompt = r.template(o.Get("prompt"), withInput, input)
 	l.Tools = r.loopTools(o.Get("tools"))
-	l.Rules = r.rules(o.Get("approve"), policy.Ask, "approve")
-	l.Rules = append(l.Rules, r.rules(o.Get("deny"), policy.Deny, "deny")...)
+	l.Rules = r.listed(o.Get("approve"), policy.Ask, "approve")
+	l.Rules = append(l.Rules, r.listed(o.Get("deny"), policy.Deny, "deny")...)
 	l.MaxTurns = int(o.Get("max_turns").Int(1, 1000, defaultMaxTurns))
 	l.MaxTokens = o.Get("max_tokens").Int(1, 1_000_000_000, 0)
 	l.ParallelCalls = o.Get("parallel_calls").Bool(true)
@@ -114,7 +115,7 @@ func (r *reader) loopTools(v strictyaml.Value) []string {
 	aliases := slices.Sorted(maps.Keys(r.a.Servers))
 	out := []string{}
 	for _, item := range v.List(maxNames) {
-		pattern := toolPattern(item)
+		pattern := policyfile.Tool(item)
 		alias, _, _ := strings.Cut(pattern, "/")
 		known := slices.ContainsFunc(aliases, func(a string) bool { return policy.Match(alias, "", a) })
 		if pattern != "" && !known {

@@ -2,37 +2,23 @@ package capabilities
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
+	"agentos/holds/policyfile"
 	"agentos/internal/strictyaml"
 )
 
 // Load reads and checks the manifest at path. The error is of type
 // strictyaml.Errors and holds every problem of the file.
 func Load(path string) (*Agent, error) {
-	fail := func(format string, args ...any) (*Agent, error) {
-		return nil, strictyaml.Errors{{File: path, Message: fmt.Sprintf(format, args...)}}
-	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return fail("%s", err)
+		return nil, strictyaml.Errors{{File: path, Message: err.Error()}}
 	}
-	f, err := os.Open(abs) //nolint:gosec // the caller names the file
-	if errors.Is(err, fs.ErrNotExist) {
-		return fail("the file does not exist")
-	}
+	data, err := strictyaml.ReadFile(path)
 	if err != nil {
-		return fail("%s", cause(err))
-	}
-	defer f.Close() //nolint:errcheck // only read
-	// One byte over the limit, so that Parse sees that it was passed.
-	data, err := io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
-	if err != nil {
-		return fail("%s", cause(err))
+		return nil, err
 	}
 	return Parse(path, data, filepath.Dir(abs))
 }
@@ -54,7 +40,8 @@ func Parse(file string, data []byte, dir string) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{dir: dir, ruleIDs: map[string]bool{}}
+	r := &reader{dir: dir}
+	r.rules = policyfile.NewReader(func(v strictyaml.Value) string { return r.text(v, none) })
 	agent := r.agent(doc.Root())
 	if err := doc.Err(); err != nil {
 		return nil, err

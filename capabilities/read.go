@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"agentos/holds/policyfile"
 	"agentos/internal/strictyaml"
 )
 
@@ -34,7 +35,6 @@ const (
 	maxTimeout        = 24 * time.Hour
 	maxConnectTimeout = 10 * time.Minute
 	maxCallTimeout    = time.Hour
-	maxExpires        = 365 * 24 * time.Hour
 )
 
 // Names. What a pattern allows is said in words beside each use.
@@ -51,9 +51,9 @@ var (
 // reader turns a document into an Agent. It goes on after every fault, so that
 // all are reported; the agent is used only when there was none.
 type reader struct {
-	dir     string
-	a       *Agent
-	ruleIDs map[string]bool
+	dir   string
+	a     *Agent
+	rules *policyfile.Reader
 }
 
 func (r *reader) agent(root strictyaml.Value) *Agent {
@@ -181,22 +181,9 @@ func (r *reader) tools(v strictyaml.Value) []string {
 	}
 	out := []string{}
 	for _, item := range v.List(maxNames) {
-		out = append(out, toolPattern(item))
+		out = append(out, policyfile.Tool(item))
 	}
 	return out
-}
-
-// toolPattern reads a raw tool name or glob. Which names exist is known only
-// when the servers are connected.
-func toolPattern(v strictyaml.Value) string {
-	s := v.String()
-	if !v.IsText() {
-		return ""
-	}
-	if s == "" || len(s) > 256 || strings.TrimSpace(s) != s || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' }) {
-		v.Problem("must be a tool name or glob of 1 to 256 characters without spaces around it")
-	}
-	return s
 }
 
 func (r *reader) absolute(path string) string {

@@ -82,7 +82,7 @@ func (o *Orders) paused(agent string) *Pause {
 func (o *Orders) off(agent, server, tool string) *policy.Verdict {
 	for _, t := range o.Off {
 		if (t.Agent == "" || t.Agent == agent) && policy.Match(t.Tool, server, tool) {
-			return &policy.Verdict{Effect: policy.Deny, Rules: []string{"operator"}, Reason: offText(t)}
+			return &policy.Verdict{Effect: policy.Deny, Rules: []string{policy.OperatorOrder}, Reason: offText(t)}
 		}
 	}
 	return nil

@@ -14,6 +14,10 @@ const DefaultExpires = 7 * 24 * time.Hour
 // its tool destructive. No rule may bear it.
 const DestructiveHint = "destructive_hint"
 
+// OperatorOrder is the id in a verdict that denies because an operator has switched
+// the tool off. No rule may bear it.
+const OperatorOrder = "operator"
+
 // Evaluate decides about call: deny wins over ask, ask over allow, and a call
 // that no rule matches is allowed. The order of rules does not change the
 // effect; it decides which reason is shown. A destructive tool is asked about

@@ -1,4 +1,4 @@
-package capabilities
+package policyfile
 
 import (
 	"slices"
@@ -91,7 +91,7 @@ func people(v strictyaml.Value) []string {
 	if v.IsList() && v.Len() == 0 {
 		v.Problem("is empty; leave it out for everyone who may decide")
 	}
-	for _, item := range v.List(maxNames) {
+	for _, item := range v.List(maxPeople) {
 		name := item.String()
 		switch {
 		case !item.IsText():
