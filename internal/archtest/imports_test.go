@@ -35,6 +35,7 @@ var table = []struct {
 	{"holds", "holds/policy internal/problem internal/rawjson internal/schema"},
 	{"holds/policyfile", "holds/policy internal/strictyaml"},
 	{"capabilities", "holds/policy holds/policyfile internal/rawjson internal/schema internal/strictyaml"},
+	{"platform", "holds/policy holds/policyfile internal/rawjson internal/strictyaml"},
 	{"runtime/journal", "holds holds/policy internal/problem internal/rawjson"},
 
 	// The edges: models, tools, stores. None knows another.
@@ -140,7 +141,7 @@ func TestKitIsIndependent(t *testing.T) {
 // Pure packages decide from values: they take no context and reach for no world.
 func TestPurePackages(t *testing.T) {
 	t.Parallel()
-	pure := []string{"internal/problem", "internal/rawjson", "internal/schema", "internal/strictyaml", "holds/policy", "holds", "holds/policyfile", "runtime/journal", "capabilities"}
+	pure := []string{"internal/problem", "internal/rawjson", "internal/schema", "internal/strictyaml", "holds/policy", "holds", "holds/policyfile", "runtime/journal", "capabilities", "platform"}
 	world := []string{"context", "crypto/rand", "database/sql", "io/fs", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "syscall", "agentos/internal/clock", "agentos/internal/ids", "agentos/runtime/store"}
 	exceptions := map[string]string{
 		"internal/strictyaml os":    "ReadFile reads what Parse is given",
