@@ -35,9 +35,12 @@ type Run struct {
 	Env         string    `json:"env"`
 	Agent       string    `json:"agent"`
 	AgentDigest string    `json:"agent_digest"`
-	Capability  string    `json:"capability"`
-	CreatedAt   Time      `json:"created_at"`
-	UpdatedAt   Time      `json:"updated_at"`
+	// PolicyDigest is of the operator's rules the run was created under; absent
+	// without any.
+	PolicyDigest string `json:"policy_digest,omitempty"`
+	Capability   string `json:"capability"`
+	CreatedAt    Time   `json:"created_at"`
+	UpdatedAt    Time   `json:"updated_at"`
 	// Input is null when the first entry of the run is damaged.
 	Input json.RawMessage `json:"input"`
 	// Output is set when the run completed, Error when it failed.
@@ -52,10 +55,12 @@ type Run struct {
 	// that cannot be reached; absent otherwise.
 	Waiting string `json:"waiting,omitempty"`
 	// Turns is the number of model calls that were answered.
-	Turns     int             `json:"turns"`
-	Requester string          `json:"requester"`
-	SessionID string          `json:"session_id,omitempty"`
-	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	Turns     int    `json:"turns"`
+	Requester string `json:"requester"`
+	// RequesterGroups are the groups the requester was in then.
+	RequesterGroups []string        `json:"requester_groups,omitempty"`
+	SessionID       string          `json:"session_id,omitempty"`
+	Metadata        json.RawMessage `json:"metadata,omitempty"`
 }
 
 // RunList is one page of runs, newest first.
@@ -102,7 +107,10 @@ type Turn struct {
 	// Message is the assistant message as received.
 	Message    json.RawMessage `json:"message"`
 	Correction string          `json:"correction,omitempty"`
-	Calls      []Call          `json:"calls"`
+	// PolicyDigest is of the operator's rules by which the calls were judged; absent
+	// without any.
+	PolicyDigest string `json:"policy_digest,omitempty"`
+	Calls        []Call `json:"calls"`
 }
 
 // Call is one tool call as far as it has come.
@@ -113,11 +121,13 @@ type Call struct {
 	Provider string `json:"provider"`
 	// Name is the tool as the model called it; Server and Tool are the alias and
 	// the raw name, absent when there is no such tool.
-	Name    string  `json:"name"`
-	Server  string  `json:"server,omitempty"`
-	Tool    string  `json:"tool,omitempty"`
-	Effect  string  `json:"effect,omitempty"`
-	Verdict Verdict `json:"verdict"`
+	Name   string `json:"name"`
+	Server string `json:"server,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	Effect string `json:"effect,omitempty"`
+	// Destructive says that the server declared the tool destructive.
+	Destructive bool    `json:"destructive,omitempty"`
+	Verdict     Verdict `json:"verdict"`
 	// Arguments are three facts: what the model proposed (absent when they were
 	// no JSON object), what a person approved or put in their place, and what the
 	// tool was called with.

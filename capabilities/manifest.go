@@ -6,6 +6,7 @@ package capabilities
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,6 +134,14 @@ type Loop struct {
 type Model struct {
 	Use      string
 	Fallback []string
+}
+
+// RulesOf are the rules of the manifest that apply to a capability.
+func (a *Agent) RulesOf(c *Capability) []policy.Rule {
+	if c == nil || c.Loop == nil {
+		return a.Rules
+	}
+	return slices.Concat(a.Rules, c.Loop.Rules)
 }
 
 // Argv returns what to execute: Command with "${agentos}" replaced by the path

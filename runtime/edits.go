@@ -42,10 +42,7 @@ func (e *Engine) editVerdict(s suspended, it *holds.Item, data json.RawMessage) 
 	if err != nil {
 		return policy.Verdict{}, err
 	}
-	rules := a.Manifest.Rules
-	if c := a.Manifest.Capabilities[s.record.Capability]; c != nil && c.Loop != nil {
-		rules = slices.Concat(rules, c.Loop.Rules)
-	}
+	rules := a.rules(a.Manifest.Capabilities[s.record.Capability])
 	// A server that is away cannot say whether its tool is destructive; the hold
 	// knows whether it said so.
 	call := policy.Call{Server: it.Server, Tool: it.Tool, Destructive: slices.Contains(it.Rules, policy.DestructiveHint)}

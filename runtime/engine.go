@@ -266,7 +266,7 @@ func (e *Engine) resolve(r StartRequest) (*Agent, *capabilities.Capability, erro
 
 func (e *Engine) createdEntry(ctx context.Context, a *Agent, c *capabilities.Capability, r StartRequest) (journal.Created, error) {
 	out := journal.Created{
-		Agent: r.Agent, AgentDigest: a.Manifest.Digest, Capability: r.Capability, Input: r.Input,
+		Agent: r.Agent, AgentDigest: a.Manifest.Digest, PolicyDigest: a.Operator.Digest, Capability: r.Capability, Input: r.Input,
 		Requester: r.Requester, RequesterGroups: r.Groups, SessionID: r.SessionID, Metadata: r.Metadata, System: c.Loop.System,
 	}
 	var err error

@@ -22,6 +22,7 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/testenv/toolserver"
+	"agentos/platform"
 	"agentos/runtime"
 	"agentos/runtime/journal"
 	"agentos/runtime/mcp"
@@ -150,7 +151,9 @@ type rig struct {
 	dir    string
 	ledger string
 	loop   string // the end of the manifest: what stands under loop
-	lease  time.Duration
+	// operator is the platform file; none when empty.
+	operator string
+	lease    time.Duration
 	// concurrency and maxQueued are the engine's; retention is the file's.
 	concurrency, maxQueued int
 	retention              time.Duration
@@ -192,6 +195,13 @@ func (r *rig) up() *rig {
 	}
 	if r.agent, err = loadAgent(ctx, r.dir, r.ledger, r.loop, r.env); err != nil {
 		t.Fatal(err)
+	}
+	if r.operator != "" {
+		operator, err := platform.Parse("platform.yaml", []byte(r.operator))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.agent.Operator = operator.Policy
 	}
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if r.engine, err = newEngineAs(ctx, r.store, r.model, r.agent, log, runtime.Config{

@@ -11,6 +11,7 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/schema"
+	"agentos/platform"
 	"agentos/runtime/journal"
 	"agentos/runtime/mcp"
 	"agentos/runtime/store"
@@ -20,6 +21,9 @@ import (
 type Agent struct {
 	Manifest *capabilities.Agent
 	MCP      *mcp.Set
+	// Operator is the operator's policy, which applies beside the manifest's; the
+	// same for every agent of a server.
+	Operator platform.Policy
 
 	mu      sync.Mutex
 	current *view // guarded by mu
@@ -44,7 +48,7 @@ type toolSet struct {
 	byName map[string]mcp.Tool
 	// definitions are the tools as a provider takes them, in a stable order.
 	definitions []json.RawMessage
-	// rules are the policy rules of the capability.
+	// rules are the policy rules of the capability; see Agent.rules.
 	rules []policy.Rule
 	// text is the property the model's text becomes, or "" when the answer is
 	// JSON; format asks the provider for that.
@@ -87,13 +91,19 @@ func (a *Agent) newToolSet(c *capabilities.Capability, all []mcp.Tool) *toolSet 
 		}
 	}
 	named, _ := mcp.Names(mine, l.Namespaced)
-	s := &toolSet{named: named, byName: make(map[string]mcp.Tool, len(named)), rules: slices.Concat(a.Manifest.Rules, l.Rules)}
+	s := &toolSet{named: named, byName: make(map[string]mcp.Tool, len(named)), rules: a.rules(c)}
 	s.text, s.format = textProperty(c.Output), responseFormat(c)
 	for _, n := range named {
 		s.byName[n.Provider] = n.Tool
 		s.definitions = append(s.definitions, definition(n))
 	}
 	return s
+}
+
+// rules are the rules that apply to a capability: the operator's first, whose
+// reason is the one shown, then the manifest's. Their order decides nothing else.
+func (a *Agent) rules(c *capabilities.Capability) []policy.Rule {
+	return slices.Concat(a.Operator.Rules, a.Manifest.RulesOf(c))
 }
 
 // definition is a tool as a provider takes it.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,6 +119,9 @@ func (w *run) answered(reply gateway.Reply, tools *toolSet) (Outcome, error) {
 	if servers := w.agent.view().header; !bytes.Equal(servers, w.state.Servers) {
 		a.Servers = servers
 	}
+	if d := w.agent.Operator.Digest; d != w.state.PolicyDigest {
+		a.PolicyDigest = cmp.Or(d, journal.NoPolicy)
+	}
 	cut := reply.Cut()
 	var refused []journal.Finished
 	for i, tc := range reply.Calls {
@@ -178,7 +182,7 @@ func (w *run) check(tc gateway.ToolCall, tools *toolSet, id string) (journal.Ask
 	}
 	tool, known := tools.byName[tc.Name]
 	if known {
-		a.Server, a.Tool, a.ToolDigest = tool.Server, tool.Name, tool.Digest
+		a.Server, a.Tool, a.ToolDigest, a.Destructive = tool.Server, tool.Name, tool.Digest, tool.Destructive
 	}
 	args, err := gateway.ParseArguments(tc.Arguments)
 	if err != nil {

@@ -25,11 +25,11 @@ func toRun(v store.View) api.Run {
 		turns, usage = 0, journal.Usage{}
 	}
 	out := api.Run{
-		RunID: v.ID, Status: api.RunStatus(v.Status), Env: v.Env, Agent: v.Agent, AgentDigest: created.AgentDigest,
+		RunID: v.ID, Status: api.RunStatus(v.Status), Env: v.Env, Agent: v.Agent, AgentDigest: created.AgentDigest, PolicyDigest: created.PolicyDigest,
 		Capability: v.Capability, CreatedAt: api.Time{Time: v.CreatedAt}, UpdatedAt: api.Time{Time: v.UpdatedAt},
 		Input: created.Input, Output: dataOf[journal.Completed](v.Last, journal.RunCompleted).Output,
 		CancelledBy: v.CancelBy, Usage: api.Usage(usage), Turns: turns,
-		Requester: created.Requester, SessionID: v.SessionID, Metadata: created.Metadata,
+		Requester: created.Requester, RequesterGroups: created.RequesterGroups, SessionID: v.SessionID, Metadata: created.Metadata,
 	}
 	if !v.Status.Finished() {
 		out.Waiting = runtime.Waiting(v.Summary)

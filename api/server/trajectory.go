@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"agentos/api"
 	"agentos/holds"
@@ -22,7 +23,8 @@ func trajectory(v store.View, entries []journal.Entry) (api.Trajectory, error) {
 			Run: toRun(v), MCPServers: []api.MCPServer{},
 			Turns: []api.Turn{}, Holds: []api.HoldEvent{}, Recoveries: []api.Recovery{},
 		},
-		calls: make(map[string]*api.Call, len(state.Calls)),
+		calls:  make(map[string]*api.Call, len(state.Calls)),
+		policy: state.Created.PolicyDigest,
 	}
 	for _, c := range state.Calls {
 		call := toCall(c)
@@ -48,7 +50,7 @@ func trajectory(v store.View, entries []journal.Entry) (api.Trajectory, error) {
 func toCall(c *journal.Call) api.Call {
 	out := api.Call{
 		ID: c.ID, ProviderID: c.ProviderID, Provider: "mcp", Name: c.Name, Server: c.Server, Tool: c.Tool,
-		Verdict: toVerdict(c.Verdict), ProposedArguments: c.Arguments,
+		Destructive: c.Destructive, Verdict: toVerdict(c.Verdict), ProposedArguments: c.Arguments,
 	}
 	if c.Approved() {
 		out.DecidedArguments = c.Effective()
@@ -69,6 +71,8 @@ func toCall(c *journal.Call) api.Call {
 type teller struct {
 	out   api.Trajectory
 	calls map[string]*api.Call
+	// policy is the digest of the operator's rules as the journal last told it.
+	policy string
 }
 
 func (t *teller) tell(e journal.Entry) error {
@@ -114,9 +118,12 @@ func tellData[T any](e journal.Entry, f func(T)) error {
 }
 
 func (t *teller) answered(at api.Time, a journal.Answered) {
+	if a.PolicyDigest != "" {
+		t.policy = strings.TrimSuffix(a.PolicyDigest, journal.NoPolicy)
+	}
 	turn := api.Turn{
 		Turn: a.Turn, At: at, ModelAsked: a.Asked, ModelUsed: a.Model, Mock: a.Mock, FinishReason: a.FinishReason,
-		LatencyMS: a.LatencyMS, Attempts: a.Attempts, Message: a.Message, Correction: a.Correction,
+		LatencyMS: a.LatencyMS, Attempts: a.Attempts, Message: a.Message, Correction: a.Correction, PolicyDigest: t.policy,
 		Calls: make([]api.Call, len(a.Calls)),
 	}
 	if a.Usage != nil {

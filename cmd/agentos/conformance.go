@@ -24,13 +24,14 @@ import (
 	"agentos/internal/rawjson"
 	"agentos/internal/strictyaml"
 	"agentos/internal/visible"
+	"agentos/platform"
 )
 
 // conformanceFlags are the flags of the conformance command.
 type conformanceFlags struct {
-	file, agent, url, key, junit string
-	json                         bool
-	cases                        []string
+	file, agent, url, key, junit, config string
+	json                                 bool
+	cases                                []string
 }
 
 // conformanceCommand runs conformance.yaml against an agent.
@@ -58,6 +59,9 @@ or the case file is wrong.`,
 			if o.url != "" && cmd.Flags().Changed("agent") {
 				return usageError{errors.New("give --agent or --url, not both")}
 			}
+			if o.url != "" && cmd.Flags().Changed("config") {
+				return usageError{errors.New("give --config or --url, not both: a server has its own")}
+			}
 			if o.url != "" {
 				if _, err := client.New(client.Config{URL: o.url, HTTP: kitClient(env, o)}); err != nil {
 					return usage(cmd, "--url: %s", problem.From(err).Message)
@@ -69,6 +73,7 @@ or the case file is wrong.`,
 	f := cmd.Flags()
 	f.StringVar(&o.file, "file", "conformance.yaml", "file with the cases")
 	f.StringVar(&o.agent, "agent", "agentos.yaml", "manifest of the agent to test")
+	configFlag(cmd, &o.config, env)
 	f.StringVar(&o.url, "url", "", "test the server at this address instead")
 	f.StringVar(&o.key, "key", "", "API key for --url (AGENTOS_API_KEY)")
 	f.StringVar(&o.junit, "junit", "", "also write the report as JUnit XML to this file")
@@ -90,12 +95,15 @@ func runConformance(ctx context.Context, std stdio, env lookup, o conformanceFla
 	}
 	cfg := conformance.Config{Cases: cases, Clock: clock.System{}, HTTP: kitClient(env, o), URL: o.url}
 	if o.url == "" {
+		if _, err := platform.Load(o.config); err != nil {
+			return usageError{err}
+		}
 		dir, err := os.MkdirTemp("", "agentos-conformance-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir) //nolint:errcheck // the system clears its temporary folder
-		k := &kitProcess{dir: dir, manifest: o.agent, environ: os.Environ()}
+		k := &kitProcess{dir: dir, manifest: o.agent, config: o.config, environ: os.Environ()}
 		_, cfg.Manifest = capabilities.Load(o.agent)
 		cfg.Dir, cfg.Start = conformance.Dir{Path: dir}, k.start
 	}
@@ -177,8 +185,8 @@ func kitClient(env lookup, o conformanceFlags) *http.Client {
 
 // kitProcess starts the kit's servers: children of this binary.
 type kitProcess struct {
-	dir, manifest string
-	environ       []string
+	dir, manifest, config string
+	environ               []string
 }
 
 // startTime is how long a server may take to listen.
@@ -195,8 +203,8 @@ func (k *kitProcess) start(ctx context.Context, l conformance.Launch) (conforman
 	if err != nil {
 		return conformance.Server{}, err
 	}
-	defer log.Close()                                                                                                           //nolint:errcheck // the child has its own
-	cmd := exec.CommandContext(ctx, binary, "kit-server", "--agent", k.manifest, "--dir", k.dir, "--offset", l.Offset.String()) //nolint:gosec // our own binary
+	defer log.Close()                                                                                                                                 //nolint:errcheck // the child has its own
+	cmd := exec.CommandContext(ctx, binary, "kit-server", "--agent", k.manifest, "--dir", k.dir, "--offset", l.Offset.String(), "--config", k.config) //nolint:gosec // our own binary
 	cmd.Env, cmd.Stderr = k.environ, log
 	life, err := cmd.StdinPipe()
 	if err != nil {

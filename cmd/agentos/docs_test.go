@@ -21,6 +21,7 @@ import (
 	"agentos/capabilities"
 	"agentos/conformance"
 	"agentos/internal/rawjson"
+	"agentos/platform"
 )
 
 // repository is the top of the repository, seen from here.
@@ -190,7 +191,10 @@ type documentedServer struct {
 func startDocumented(ctx context.Context, t *testing.T) *documentedServer {
 	t.Helper()
 	s := &documentedServer{dir: t.TempDir(), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-	for _, name := range []string{"agentos.yaml", "conformance.yaml"} {
+	if err := os.MkdirAll(filepath.Join(s.dir, "examples", "policy"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"agentos.yaml", "conformance.yaml", "examples/policy/platform.yaml"} {
 		raw, err := os.ReadFile(filepath.Join(repository, name))
 		if err != nil {
 			t.Fatal(err)
@@ -308,7 +312,7 @@ func (s *documentedServer) run(ctx context.Context, t *testing.T, message, statu
 // TestDocumentedFiles reads the manifests and case files that the documents show.
 func TestDocumentedFiles(t *testing.T) {
 	t.Parallel()
-	manifests, cases := 0, 0
+	manifests, cases, policies := 0, 0, 0
 	for _, b := range blocks(t, "yaml") {
 		var err error
 		switch {
@@ -318,13 +322,16 @@ func TestDocumentedFiles(t *testing.T) {
 		case strings.HasPrefix(b.text, "cases:"):
 			cases++
 			_, err = conformance.Parse(b.at, []byte(b.text))
+		case strings.HasPrefix(b.text, "policy:"):
+			policies++
+			_, err = platform.Parse(b.at, []byte(b.text))
 		}
 		if err != nil {
 			t.Errorf("%s: %v", b.at, err)
 		}
 	}
-	if manifests < 2 || cases < 1 {
-		t.Errorf("found %d manifests and %d case files", manifests, cases)
+	if manifests < 2 || cases < 1 || policies < 2 {
+		t.Errorf("found %d manifests, %d case files, %d policies", manifests, cases, policies)
 	}
 }
 

@@ -34,7 +34,7 @@ type listening struct {
 // it meets the store, the model and the MCP servers. It ends when its input is
 // closed, so that it cannot outlive the kit.
 func kitServerCommand(std stdio, env lookup) *cobra.Command {
-	var manifest, dir string
+	var manifest, dir, config string
 	var offset time.Duration
 	cmd := &cobra.Command{
 		Use:     "kit-server",
@@ -50,7 +50,7 @@ func kitServerCommand(std stdio, env lookup) *cobra.Command {
 				stop()
 			}()
 			s := settings{
-				addr: "127.0.0.1:0", store: "file:" + filepath.Join(dir, "runs.db"), concurrency: 64, partitions: 1, lease: defaultLease,
+				addr: "127.0.0.1:0", config: config, store: "file:" + filepath.Join(dir, "runs.db"), concurrency: 64, partitions: 1, lease: defaultLease,
 				grace: 2 * time.Second, logFormat: "text", logLevel: "info",
 			}
 			return serve(ctx, s, std, env, []string{manifest}, kitHooks(std, conformance.Dir{Path: dir}, offset))
@@ -59,6 +59,7 @@ func kitServerCommand(std stdio, env lookup) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&manifest, "agent", "agentos.yaml", "manifest of the agent")
 	f.StringVar(&dir, "dir", "", "folder of the notes, the faults and the store")
+	f.StringVar(&config, "config", "", "the operator's platform.yaml")
 	f.DurationVar(&offset, "offset", 0, "how far the store's clock is ahead")
 	return cmd
 }

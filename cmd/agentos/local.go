@@ -27,7 +27,7 @@ type local struct {
 // from the store: it may belong to servers.
 func openLocal(ctx context.Context, env lookup, logTo io.Writer, o runOptions) (*local, error) {
 	s := settings{
-		addr: "127.0.0.1:0", store: o.store, concurrency: 1,
+		addr: "127.0.0.1:0", store: o.store, config: o.config, concurrency: 1,
 		partitions: number(env, "AGENTOS_PARTITIONS", 1), lease: defaultLease, retention: duration(env, "AGENTOS_RETENTION", 30*24*time.Hour),
 		logFormat: env.or("AGENTOS_LOG", "text"), logLevel: env.or("AGENTOS_LOG_LEVEL", "error"),
 	}

@@ -26,6 +26,7 @@ type runOptions struct {
 	manifest string
 	input    string
 	store    string
+	config   string
 	json     bool
 }
 
@@ -57,6 +58,7 @@ where a server can go on with them. An interrupt cancels a run that is being wor
 	f.StringVarP(&o.manifest, "manifest", "m", "agentos.yaml", "the agent's manifest")
 	f.StringVarP(&o.input, "input", "i", "", "input: JSON, text, @FILE or -")
 	f.StringVar(&o.store, "store", "memory:", "where the run is kept: memory:, file:PATH, redis://...")
+	configFlag(cmd, &o.config, env)
 	f.BoolVar(&o.json, "json", false, "print the whole run as the API's JSON")
 	return cmd
 }

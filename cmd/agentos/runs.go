@@ -183,6 +183,7 @@ func printRun(w io.Writer, run api.Run) error {
 		[2]string{"agent", run.Agent},
 		[2]string{"capability", run.Capability},
 		[2]string{"requester", run.Requester},
+		[2]string{"policy", run.PolicyDigest},
 		[2]string{"session", run.SessionID},
 		[2]string{"created", stamp(run.CreatedAt.Time)},
 		[2]string{"updated", stamp(run.UpdatedAt.Time)},

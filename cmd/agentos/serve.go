@@ -22,6 +22,7 @@ import (
 	"agentos/internal/clock"
 	"agentos/internal/ids"
 	"agentos/internal/problem"
+	"agentos/runtime"
 )
 
 // gcPercent is GOGC of a server unless the environment sets it. What lives is a few
@@ -59,6 +60,7 @@ func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
 	s.given = givenBy(cmd, env)
 	f := cmd.Flags()
 	f.StringVar(&s.addr, "addr", env.or("AGENTOS_ADDR", "127.0.0.1:8080"), "address to listen on (AGENTOS_ADDR)")
+	configFlag(cmd, &s.config, env)
 	f.StringVar(&s.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "where runs are kept: file:PATH, memory:, redis://... (AGENTOS_STORE)")
 	f.IntVar(&s.concurrency, "concurrency", number(env, "AGENTOS_CONCURRENCY", 64), "runs worked on at once (AGENTOS_CONCURRENCY)")
 	f.IntVar(&s.partitions, "partitions", number(env, "AGENTOS_PARTITIONS", 1), "Redis hash slots to spread runs over; cannot be changed later (AGENTOS_PARTITIONS)")
@@ -69,6 +71,11 @@ func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
 	f.DurationVar(&s.grace, "shutdown-grace", duration(env, "AGENTOS_SHUTDOWN_GRACE", 20*time.Second), "how long runs may go on after a stop signal (AGENTOS_SHUTDOWN_GRACE)")
 	f.StringVar(&s.logFormat, "log", env.or("AGENTOS_LOG", "text"), "log format: text or json (AGENTOS_LOG)")
 	f.StringVar(&s.logLevel, "log-level", env.or("AGENTOS_LOG_LEVEL", "info"), "log level: debug, info, warn or error (AGENTOS_LOG_LEVEL)")
+}
+
+// configFlag adds the flag for the operator's file.
+func configFlag(cmd *cobra.Command, path *string, env lookup) {
+	cmd.Flags().StringVar(path, "config", env.or("AGENTOS_CONFIG", ""), "the operator's platform.yaml; none when empty (AGENTOS_CONFIG)")
 }
 
 // number reads a whole number; a value that is none is -1, which check refuses.
@@ -241,6 +248,9 @@ func (p *parts) settle(ctx context.Context) error {
 			p.log.WarnContext(ctx, "policy", slog.String("warning", w))
 		}
 	}
+	for _, w := range runtime.IdleOperator(p.agents) {
+		p.log.WarnContext(ctx, "policy", slog.String("warning", w))
+	}
 	return nil
 }
 
@@ -255,7 +265,7 @@ func (p *parts) server(ctx context.Context) (*server.Server, error) {
 
 // warnings are what an operator should know about the agents' policy.
 func (p *parts) warnings() []string {
-	var out []string
+	out := runtime.IdleOperator(p.agents)
 	for _, a := range p.agents {
 		out = append(out, a.Idle()...)
 		if fault := a.Misleading(); fault != nil {
@@ -272,6 +282,9 @@ func (p *parts) greet(w io.Writer, addr net.Addr) {
 	fmt.Fprintf(w, "agentos: serving on http://%s\n", addr)
 	if p.mock != "" {
 		fmt.Fprintf(w, "agentos: development mode: %s\n", p.mock)
+	}
+	if n := len(p.platform.Policy.Rules); n > 0 {
+		fmt.Fprintf(w, "agentos: %d rules of the operator apply to every agent\n", n)
 	}
 	for _, a := range p.agents {
 		for _, name := range slices.Sorted(maps.Keys(a.Manifest.Capabilities)) {

@@ -18,6 +18,7 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/strictyaml"
 	"agentos/internal/visible"
+	"agentos/platform"
 	"agentos/runtime"
 	"agentos/runtime/mcp"
 )
@@ -38,6 +39,8 @@ type report struct {
 // fault is one thing to correct. Line and column count from 1; they are absent
 // where the fault is not in the text of the file.
 type fault struct {
+	// File is set where the fault is in the platform file.
+	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Path    string `json:"path,omitempty"`
@@ -63,13 +66,15 @@ type toolReport struct {
 
 func validateCommand(io stdio, env lookup) *cobra.Command {
 	var connect, json bool
+	var config string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE]",
 		Short: "Check agentos.yaml and report every fault with its position",
 		Long: `Check a manifest, ./agentos.yaml by default, and report every fault at once.
 
 With --connect every MCP server is started or reached as well: their tools are listed
-with what policy says about each, and rules that match no tool are faults.`,
+with what policy says about each, and rules that match no tool are faults. With
+--config the operator's platform.yaml is checked too, and its rules have their say.`,
 		Example: "  agentos validate agentos.yaml",
 		Args:    takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,14 +83,15 @@ with what policy says about each, and rules that match no tool are faults.`,
 				r.File = args[0]
 			}
 			agent, err := capabilities.Load(r.File)
-			if err != nil && !r.read(err) {
-				return err
+			operator, platformErr := platform.Load(config)
+			if !r.read(err, "") || !r.read(platformErr, config) {
+				return errors.Join(err, platformErr)
 			}
 			if err == nil {
 				r.Agent = agent.Name
 			}
-			if err == nil && connect {
-				if err := r.connect(cmd.Context(), io, env, agent); err != nil {
+			if err == nil && platformErr == nil && connect {
+				if err := r.connect(cmd.Context(), io, env, agent, operator); err != nil {
 					return err
 				}
 			}
@@ -93,19 +99,24 @@ with what policy says about each, and rules that match no tool are faults.`,
 			return r.print(io, agent, json)
 		},
 	}
+	configFlag(cmd, &config, env)
 	cmd.Flags().BoolVar(&connect, "connect", false, "connect the MCP servers and check policy against their tools")
 	cmd.Flags().BoolVar(&json, "json", false, "print the report as JSON")
 	return cmd
 }
 
-// read takes over the problems of a manifest; false means that err is none.
-func (r *report) read(err error) bool {
+// read takes over the problems of a file, "" for the manifest; false means that err
+// is something else.
+func (r *report) read(err error, file string) bool {
 	var problems strictyaml.Errors
+	if err == nil {
+		return true
+	}
 	if !errors.As(err, &problems) {
 		return false
 	}
 	for _, p := range problems {
-		r.Problems = append(r.Problems, fault{Line: p.Line, Column: p.Column, Path: p.Path, Message: p.Message})
+		r.Problems = append(r.Problems, fault{File: file, Line: p.Line, Column: p.Column, Path: p.Path, Message: p.Message})
 	}
 	return true
 }
@@ -115,9 +126,9 @@ func (r *report) add(path, format string, args ...any) {
 }
 
 // connect opens the MCP servers and reports what they offer.
-func (r *report) connect(ctx context.Context, io stdio, env lookup, agent *capabilities.Agent) (err error) {
+func (r *report) connect(ctx context.Context, io stdio, env lookup, agent *capabilities.Agent, operator platform.Config) (err error) {
 	agents := []*capabilities.Agent{agent}
-	p := &parts{}
+	p := &parts{platform: operator}
 	if p.secrets, err = readSecrets(env, agents); err != nil {
 		return err
 	}
@@ -234,7 +245,7 @@ func (r *report) print(out stdio, agent *capabilities.Agent, json bool) error {
 
 func (r *report) printText(out stdio, agent *capabilities.Agent) error {
 	for _, f := range r.Problems {
-		p := strictyaml.Problem{File: r.File, Line: f.Line, Column: f.Column, Path: f.Path, Message: f.Message}
+		p := strictyaml.Problem{File: cmp.Or(f.File, r.File), Line: f.Line, Column: f.Column, Path: f.Path, Message: f.Message}
 		fmt.Fprintln(out.err, visible.Text(p.String()))
 	}
 	for _, w := range r.Warnings {

@@ -26,6 +26,7 @@ import (
 	"agentos/internal/problem"
 	"agentos/internal/secrets"
 	"agentos/notify"
+	"agentos/platform"
 	"agentos/runtime"
 	"agentos/runtime/mcp"
 	"agentos/runtime/store"
@@ -40,6 +41,7 @@ const environment = "default"
 // settings are what flags and environment variables choose. Flags win.
 type settings struct {
 	addr         string
+	config       string
 	store        string
 	concurrency  int
 	partitions   int
@@ -56,14 +58,15 @@ type settings struct {
 
 // parts are the pieces of a running engine. close releases them in order.
 type parts struct {
-	log     *slog.Logger
-	secrets *secrets.Set
-	store   store.Store
-	gateway *gateway.Gateway
-	audit   *audit.Chain
-	agents  []*runtime.Agent
-	engine  *runtime.Engine
-	teller  *notify.Teller
+	log      *slog.Logger
+	platform platform.Config
+	secrets  *secrets.Set
+	store    store.Store
+	gateway  *gateway.Gateway
+	audit    *audit.Chain
+	agents   []*runtime.Agent
+	engine   *runtime.Engine
+	teller   *notify.Teller
 	// mock says which model the mock model stands in for, "" when none.
 	mock string
 }
@@ -83,8 +86,9 @@ type hooks struct {
 // assemble builds an engine for the manifests. ctx is the life of everything it
 // starts; on an error nothing is left behind.
 func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, manifests []string, h hooks) (*parts, error) {
+	config, platformErr := platform.Load(s.config)
 	agents, err := loadAll(manifests)
-	if err != nil {
+	if err = errors.Join(platformErr, err); err != nil {
 		return nil, err
 	}
 	if h.manifest != nil {
@@ -92,7 +96,7 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 			h.manifest(a)
 		}
 	}
-	p := &parts{}
+	p := &parts{platform: config}
 	if p.secrets, err = readSecrets(env, agents); err != nil {
 		return nil, err
 	}
@@ -191,7 +195,7 @@ func (p *parts) connect(ctx context.Context, env lookup, agents []*capabilities.
 		if err != nil {
 			return fmt.Errorf("agent %s: %w", a.Name, err)
 		}
-		p.agents = append(p.agents, &runtime.Agent{Manifest: a, MCP: set})
+		p.agents = append(p.agents, &runtime.Agent{Manifest: a, MCP: set, Operator: p.platform.Policy})
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ var table = []struct {
 	{"notify", "audit internal/clock internal/rawjson runtime/journal runtime/store"},
 
 	// The engine.
-	{"runtime", "audit capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema runtime/journal runtime/mcp runtime/store"},
+	{"runtime", "audit capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema platform runtime/journal runtime/mcp runtime/store"},
 
 	{"runtime/fsck", "holds internal/clock internal/rawjson runtime/journal runtime/store"},
 

@@ -54,11 +54,13 @@ type New struct {
 
 // Created is the data of run.created.
 type Created struct {
-	Agent       string          `json:"agent"`
-	AgentDigest string          `json:"agent_digest"`
-	Capability  string          `json:"capability"`
-	Input       json.RawMessage `json:"input"`
-	Requester   string          `json:"requester"`
+	Agent       string `json:"agent"`
+	AgentDigest string `json:"agent_digest"`
+	// PolicyDigest is of the operator's rules then, "" without any.
+	PolicyDigest string          `json:"policy_digest,omitempty"`
+	Capability   string          `json:"capability"`
+	Input        json.RawMessage `json:"input"`
+	Requester    string          `json:"requester"`
 	// RequesterGroups are the groups the requester was in then.
 	RequesterGroups []string        `json:"requester_groups,omitempty"`
 	SessionID       string          `json:"session_id,omitempty"`
@@ -106,9 +108,15 @@ type Answered struct {
 	// Servers are the MCP servers as they were at this turn; left out while they
 	// are as the last entry that had them says.
 	Servers json.RawMessage `json:"mcp_servers,omitempty"`
+	// PolicyDigest is of the operator's rules by which the calls were judged, or
+	// NoPolicy; left out while it is as the last entry that had one says.
+	PolicyDigest string `json:"policy_digest,omitempty"`
 	// ActiveMS is the active time of the run so far.
 	ActiveMS int64 `json:"active_ms"`
 }
+
+// NoPolicy is the digest where an operator has no rules any more.
+const NoPolicy = "none"
 
 // Usage counts tokens.
 type Usage struct {
@@ -131,8 +139,10 @@ type Asked struct {
 	// Arguments are the proposed arguments; nil when they are no JSON object.
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	// ToolDigest is of the definition the arguments were checked against.
-	ToolDigest string         `json:"tool_digest,omitempty"`
-	Verdict    policy.Verdict `json:"verdict"`
+	ToolDigest string `json:"tool_digest,omitempty"`
+	// Destructive says that the server declared the tool destructive.
+	Destructive bool           `json:"destructive,omitempty"`
+	Verdict     policy.Verdict `json:"verdict"`
 }
 
 // Started is the data of call.started, written before the tool is called.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"agentos/holds"
 	"agentos/holds/policy"
@@ -29,6 +30,8 @@ type State struct {
 	ActiveMS int64
 	// Servers are the MCP servers as last recorded.
 	Servers json.RawMessage
+	// PolicyDigest is of the operator's rules as last recorded, "" without any.
+	PolicyDigest string
 	// End is the type of the last entry of a finished run, else "".
 	End Type
 	// Output and Fault are set by run.completed and run.failed.
@@ -127,7 +130,9 @@ func (s *State) Add(e Entry) error {
 func (s *State) add(e Entry) error {
 	switch e.Type {
 	case RunCreated:
-		return rawjson.Unmarshal(e.Data, &s.Created)
+		err := rawjson.Unmarshal(e.Data, &s.Created)
+		s.PolicyDigest = s.Created.PolicyDigest
+		return err
 	case ModelAnswered:
 		return s.addAnswer(e.Data)
 	case CallStarted:
@@ -172,6 +177,9 @@ func (s *State) addAnswer(data []byte) error {
 	}
 	if len(a.Servers) > 0 {
 		s.Servers = a.Servers
+	}
+	if a.PolicyDigest != "" {
+		s.PolicyDigest = strings.TrimSuffix(a.PolicyDigest, NoPolicy)
 	}
 	s.active(a.ActiveMS)
 	s.Answers = append(s.Answers, a)
