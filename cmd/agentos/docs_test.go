@@ -194,7 +194,7 @@ func startDocumented(ctx context.Context, t *testing.T) *documentedServer {
 	if err := os.MkdirAll(filepath.Join(s.dir, "examples", "policy"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"agentos.yaml", "conformance.yaml", "examples/policy/platform.yaml"} {
+	for _, name := range []string{"agentos.yaml", "conformance.yaml", "examples/policy/platform.yaml", "examples/policy/examples.yaml"} {
 		raw, err := os.ReadFile(filepath.Join(repository, name))
 		if err != nil {
 			t.Fatal(err)

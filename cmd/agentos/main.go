@@ -135,6 +135,7 @@ func rootCommand(io stdio, env lookup) *cobra.Command {
 		toolsCommand(io, env),
 		ordersCommand(io, env),
 		auditCommand(io, env),
+		policyCommand(io, env),
 		healthCommand(io, env),
 		fsckCommand(io, env),
 		versionCommand(io),
