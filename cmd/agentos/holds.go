@@ -54,7 +54,7 @@ func holdsList(r *remote) *cobra.Command {
 			if q.Status = api.HoldStatus(status); status == "all" {
 				q.Status = ""
 			}
-			head := []string{"HOLD", "STATUS", "AGENT", "CAPABILITY", "INTENT", "EXPIRES"}
+			head := []string{"HOLD", "STATUS", "AGENT", "CAPABILITY", "INTENT", "APPROVED", "EXPIRES"}
 			return r.eachPage(&p, func(limit int, cursor string) (string, error) {
 				q.Limit, q.Cursor = limit, cursor
 				list, err := c.Holds(ctx, r.environment, q)
@@ -63,7 +63,7 @@ func holdsList(r *remote) *cobra.Command {
 				}
 				rows := make([][]string, len(list.Holds))
 				for i, h := range list.Holds {
-					rows[i] = []string{h.HoldID, string(h.Status), h.Agent, h.Capability, h.Intent, stamp(h.ExpiresAt.Time)}
+					rows[i] = []string{h.HoldID, string(h.Status), h.Agent, h.Capability, h.Intent, progress(h), stamp(h.ExpiresAt.Time)}
 				}
 				return list.NextCursor, r.printPage(&p, list, head, rows)
 			})
@@ -73,6 +73,21 @@ func holdsList(r *remote) *cobra.Command {
 	cmd.Flags().StringVar(&q.Agent, "agent", "", "only holds of this agent")
 	p.flags(cmd)
 	return cmd
+}
+
+// progress says of every item that waits for more than one person how many have
+// approved it, such as 1/2; "-" when one is enough.
+func progress(h api.Hold) string {
+	var parts []string
+	for _, it := range h.Items {
+		if it.Decision == nil && it.Reviewers != nil && it.Reviewers.Require > 1 {
+			parts = append(parts, fmt.Sprintf("%d/%d", it.Approvals, it.Reviewers.Require))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
 }
 
 func holdsShow(r *remote) *cobra.Command {
