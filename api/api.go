@@ -64,6 +64,9 @@ type Verdict struct {
 	// Rules are the ids of the deciding rules; absent when the default applied.
 	Rules  []string `json:"rules,omitempty"`
 	Reason string   `json:"reason,omitempty"`
+	// Reviewers are who may decide about a call with effect "ask", without those of
+	// an escalation; nil means one person, whoever may decide at all.
+	Reviewers *Reviewers `json:"reviewers,omitempty"`
 }
 
 // Index is the answer at "/": where to go from there.

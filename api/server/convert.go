@@ -118,7 +118,13 @@ func toEntry(e journal.Entry) api.Entry {
 }
 
 func toVerdict(v policy.Verdict) api.Verdict {
-	return api.Verdict{Effect: string(v.Effect), Rules: v.Rules, Reason: v.Reason}
+	out := api.Verdict{Effect: string(v.Effect), Rules: v.Rules, Reason: v.Reason, Reviewers: toReviewers(v.Reviewers, time.Time{})}
+	if out.Reviewers != nil {
+		for i := range out.Reviewers.Sets {
+			out.Reviewers.Sets[i].Escalate = nil // it begins with a hold, and there may be none
+		}
+	}
+	return out
 }
 
 func toServers(list []mcp.Status) []api.MCPServer {

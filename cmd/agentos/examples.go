@@ -295,11 +295,7 @@ func (e exampleReport) print(r *remote) {
 	fmt.Fprintf(r.out, "FAIL  %s: %s %s\n", visible.Text(e.Name), e.Capability, visible.Text(e.Tool))
 	e.line(r, "effect", string(e.Expected.Effect), string(e.Got.Effect))
 	e.line(r, "rules", ruleNames(e.Expected.Rules), ruleNames(e.Got.Rules))
-	got := "nobody is asked"
-	if e.Got.Effect == policy.Ask {
-		got = whoDecides(e.Got.Reviewers)
-	}
-	e.line(r, "reviewers", whoDecides(e.want), got)
+	e.line(r, "reviewers", whoDecides(e.want), asked(e.Got))
 	if e.Got.Reason != "" {
 		diffLine(r.out, " ", "reason", visible.Text(e.Got.Reason))
 	}

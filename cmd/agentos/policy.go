@@ -151,6 +151,14 @@ func ruleNames(rules []string) string {
 	return visible.Text(strings.Join(rules, ", "))
 }
 
+// asked shows whom a verdict asks.
+func asked(v policy.Verdict) string {
+	if v.Effect != policy.Ask {
+		return "nobody is asked"
+	}
+	return whoDecides(v.Reviewers)
+}
+
 // whoDecides shows in one line who may decide and how many must agree.
 func whoDecides(r policy.Reviewers) string {
 	parts := []string{"one person"}

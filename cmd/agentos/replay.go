@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 
@@ -40,9 +41,9 @@ type changedVerdict struct {
 	Tool  string `json:"tool"`
 	// Edited says that it is about the arguments a person put in place, which were
 	// accepted then.
-	Edited bool        `json:"edited,omitempty"`
-	Then   api.Verdict `json:"then"`
-	Now    api.Verdict `json:"now"`
+	Edited bool           `json:"edited,omitempty"`
+	Then   policy.Verdict `json:"then"`
+	Now    policy.Verdict `json:"now"`
 }
 
 // unjudged is a call, or a whole run where Call is absent.
@@ -128,7 +129,7 @@ func (p *replayReport) read(ctx context.Context, c *client.Client, b book, env, 
 
 // judge compares what was decided about a call with what would be today.
 func (p *replayReport) judge(b book, run api.Run, c api.Call) {
-	then := api.Verdict{Effect: c.Verdict.Effect, Rules: c.Verdict.Rules, Reason: c.Verdict.Reason}
+	then := recorded(c.Verdict)
 	if why := b.beyond(run, c); why != "" {
 		p.cannot(run, c, why)
 		return
@@ -138,8 +139,7 @@ func (p *replayReport) judge(b book, run api.Run, c api.Call) {
 		p.cannot(run, c, why)
 		return
 	}
-	// Other rules that ask mean other people, or another number of them.
-	if now.Effect != then.Effect || now.Effect == string(policy.Ask) && !slices.Equal(sorted(now.Rules), sorted(then.Rules)) {
+	if now.Effect != then.Effect || now.Effect == policy.Ask && !asksAlike(now, then) {
 		p.Different = append(p.Different, changedVerdict{RunID: run.RunID, Call: c.ID, Tool: toolOf(c), Then: then, Now: now})
 		return
 	}
@@ -149,13 +149,29 @@ func (p *replayReport) judge(b book, run api.Run, c api.Call) {
 			p.cannot(run, c, "as it was edited: "+why)
 			return
 		}
-		if now.Effect == string(policy.Deny) {
-			then.Effect, then.Reason = "edited", ""
+		if now.Effect == policy.Deny {
 			p.Different = append(p.Different, changedVerdict{RunID: run.RunID, Call: c.ID, Tool: toolOf(c), Edited: true, Then: then, Now: now})
 			return
 		}
 	}
 	p.Same++
+}
+
+// asksAlike reports whether the same rules ask the same people.
+func asksAlike(a, b policy.Verdict) bool {
+	return slices.Equal(sorted(a.Rules), sorted(b.Rules)) && sameReviewers(a.Reviewers, b.Reviewers)
+}
+
+// recorded is a verdict as the API tells it.
+func recorded(v api.Verdict) policy.Verdict {
+	out := policy.Verdict{Effect: policy.Effect(v.Effect), Rules: v.Rules, Reason: v.Reason}
+	if r := v.Reviewers; r != nil {
+		out.Reviewers = policy.Reviewers{Require: r.Require, NotRequester: r.NotRequester}
+		for _, s := range r.Sets {
+			out.Reviewers.Sets = append(out.Reviewers.Sets, policy.ReviewerSet{Rule: s.Rule, Roles: s.Roles, Users: s.Users})
+		}
+	}
+	return out
 }
 
 func (p *replayReport) cannot(run api.Run, c api.Call, why string) {
@@ -181,7 +197,7 @@ func (b book) beyond(run api.Run, c api.Call) string {
 // again judges a recorded call with the arguments. why is set when what is recorded
 // does not tell: something that matters is missing, or was redacted, so that policy
 // would be asked about another call.
-func (b book) again(run api.Run, c api.Call, args json.RawMessage) (now api.Verdict, why string) {
+func (b book) again(run api.Run, c api.Call, args json.RawMessage) (now policy.Verdict, why string) {
 	capability := b.agent.Capabilities[run.Capability]
 	call := policy.Call{
 		Server: c.Server, Tool: c.Tool, Args: args, Input: run.Input,
@@ -190,27 +206,27 @@ func (b book) again(run api.Run, c api.Call, args json.RawMessage) (now api.Verd
 		Requester:   policy.Requester{Name: run.Requester, Groups: run.RequesterGroups},
 		Run:         policy.Run{ID: run.RunID, Agent: run.Agent, Capability: run.Capability, SessionID: run.SessionID, Env: run.Env},
 	}
-	v := b.judge(capability, call)
+	now = b.judge(capability, call)
 	for _, fact := range []struct {
 		name string
 		at   *json.RawMessage
-	}{{"the arguments", &call.Args}, {"the input", &call.Input}} {
-		recorded := *fact.at
+	}{{"the arguments, which are", &call.Args}, {"the input, which is", &call.Input}} {
+		raw := *fact.at
 		state, other := "missing", json.RawMessage("{}")
 		switch {
-		case bytes.Contains(recorded, []byte(redacted)):
+		case bytes.Contains(raw, []byte(redacted)):
 			state, other = "partly redacted", nil
-		case len(recorded) > 0 && rawjson.Kind(recorded) != "null":
+		case len(raw) > 0 && rawjson.Kind(raw) != "null":
 			continue
 		}
 		// What makes no difference to the verdict does not matter.
 		*fact.at = other
-		if !reflect.DeepEqual(b.judge(capability, call), v) {
-			return now, fact.name + " matter and are " + state
+		if !reflect.DeepEqual(b.judge(capability, call), now) {
+			return now, "rules look at " + fact.name + " " + state
 		}
-		*fact.at = recorded
+		*fact.at = raw
 	}
-	return api.Verdict{Effect: string(v.Effect), Rules: v.Rules, Reason: v.Reason}, ""
+	return now, ""
 }
 
 func toolOf(c api.Call) string {
@@ -220,22 +236,30 @@ func toolOf(c api.Call) string {
 	return c.Server + "/" + c.Tool
 }
 
+func (d changedVerdict) print(w io.Writer) {
+	what, then := "", visible.Text(string(d.Then.Effect))
+	if d.Edited {
+		what, then = ", as it was edited", "accepted"
+	}
+	fmt.Fprintf(w, "DIFFERENT     %s %s %s%s: %s → %s\n", visible.Text(d.RunID), visible.Text(d.Call), visible.Text(d.Tool), what, then, d.Now.Effect)
+	diffLine(w, "-", "rules", ruleNames(d.Then.Rules))
+	diffLine(w, "+", "rules", ruleNames(d.Now.Rules))
+	if then, now := asked(d.Then), asked(d.Now); then != now && !d.Edited {
+		diffLine(w, "-", "reviewers", then)
+		diffLine(w, "+", "reviewers", now)
+	}
+	if d.Now.Reason != "" {
+		diffLine(w, " ", "reason", visible.Text(d.Now.Reason))
+	}
+}
+
 // print shows what is different and what cannot be judged, and counts the rest.
 func (p *replayReport) print(r *remote) error {
 	if r.json {
 		return printJSON(r.out, p)
 	}
 	for _, d := range p.Different {
-		what := ""
-		if d.Edited {
-			what = ", as it was edited"
-		}
-		fmt.Fprintf(r.out, "DIFFERENT     %s %s %s%s: %s → %s\n", visible.Text(d.RunID), visible.Text(d.Call), visible.Text(d.Tool), what, visible.Text(d.Then.Effect), d.Now.Effect)
-		diffLine(r.out, "-", "rules", ruleNames(d.Then.Rules))
-		diffLine(r.out, "+", "rules", ruleNames(d.Now.Rules))
-		if d.Now.Reason != "" {
-			diffLine(r.out, " ", "reason", visible.Text(d.Now.Reason))
-		}
+		d.print(r.out)
 	}
 	for _, u := range p.Unjudged {
 		what := visible.Text(u.RunID)

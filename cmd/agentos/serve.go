@@ -284,7 +284,7 @@ func (p *parts) greet(w io.Writer, addr net.Addr) {
 		fmt.Fprintf(w, "agentos: development mode: %s\n", p.mock)
 	}
 	if n := len(p.platform.Policy.Rules); n > 0 {
-		fmt.Fprintf(w, "agentos: %d rules of the operator apply to every agent\n", n)
+		fmt.Fprintf(w, "agentos: %d rules of the operator apply to every agent (%s)\n", n, p.platform.Policy.Digest)
 	}
 	for _, a := range p.agents {
 		for _, name := range slices.Sorted(maps.Keys(a.Manifest.Capabilities)) {
