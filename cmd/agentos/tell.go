@@ -41,9 +41,16 @@ const policyDocument = "policy"
 
 // policyChange is the detail of policy.loaded.
 type policyChange struct {
-	Manifest string `json:"manifest"`
+	// Manifest is the digest of the agent's manifest, Operator that of the
+	// operator's rules; the other one is "".
+	Manifest string `json:"manifest,omitempty"`
+	Operator string `json:"operator,omitempty"`
 	Before   string `json:"before,omitempty"`
 }
+
+// operatorRules is the name of the operator's rules among the agents, whose names
+// are not empty.
+const operatorRules = ""
 
 // recordPolicy has the audit tell of every agent whose manifest is not the one that
 // a server has loaded before.
@@ -78,20 +85,31 @@ func (p *parts) recordPolicy(ctx context.Context) error {
 }
 
 // newPolicies returns what is to be told of agents whose manifest is not the known
-// one, which it then is.
+// one, and of other rules of the operator. They are the known ones then.
 func (p *parts) newPolicies(known map[string]string) ([]audit.Keyed, error) {
 	var acts []audit.Keyed
-	for _, a := range p.agents {
-		name, digest := a.Manifest.Name, a.Manifest.Digest
+	load := func(name, digest string, change policyChange) error {
 		if known[name] == digest {
-			continue
+			return nil
 		}
-		detail, err := rawjson.Marshal(policyChange{Manifest: digest, Before: known[name]})
+		change.Before = known[name]
+		detail, err := rawjson.Marshal(change)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		acts = append(acts, act(audit.Entry{Event: audit.PolicyLoaded, Agent: name, Detail: detail}))
 		known[name] = digest
+		return nil
+	}
+	operator := p.platform.Policy.Digest
+	if err := load(operatorRules, operator, policyChange{Operator: operator}); err != nil {
+		return nil, err
+	}
+	for _, a := range p.agents {
+		digest := a.Manifest.Digest
+		if err := load(a.Manifest.Name, digest, policyChange{Manifest: digest}); err != nil {
+			return nil, err
+		}
 	}
 	return acts, nil
 }
