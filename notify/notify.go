@@ -58,8 +58,8 @@ const (
 	// every is how often it looks for notices.
 	every = 500 * time.Millisecond
 	// claim is how long a notice is one process's. Telling ends well before.
-	claim     = time.Minute
-	tellLimit = 45 * time.Second
+	claim     = 30 * time.Second
+	tellLimit = 20 * time.Second
 	// settleLimit bounds keeping what came of it, also when the server stops.
 	settleLimit = 5 * time.Second
 	// retry is when a run is tried again whose journal could not be read.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"agentos/api"
 	"agentos/api/client"
+	"agentos/audit"
 	"agentos/internal/problem"
 )
 
@@ -25,7 +27,9 @@ type evidence struct {
 	// pending are the holds as the list of pending holds has them.
 	pending []api.Hold
 	ledger  map[string][]mark
-	found   []violation
+	// audit is the export of the audit, once it is as long as it must be.
+	audit []byte
+	found []violation
 }
 
 // gather reads all runs, journals and holds from a cluster that rests, and the
@@ -43,7 +47,91 @@ func gather(ctx context.Context, c *cluster, stories []*story) (*evidence, error
 	if e.ledger, err = c.ledger.read(); err != nil {
 		return nil, err
 	}
-	return e, e.readRuns(ctx, c)
+	if err := e.readRuns(ctx, c); err != nil {
+		return nil, err
+	}
+	return e, e.readAudit(ctx, api)
+}
+
+// readAudit reads the audit when it has caught up with the journals, which takes as
+// long as the claim of a worker that was killed while it told.
+func (e *evidence) readAudit(ctx context.Context, c *client.Client) error {
+	for deadline := time.Now().Add(2 * patience); ; {
+		var text bytes.Buffer
+		if err := c.Audit(ctx, environment, 0, &text); err != nil {
+			return fmt.Errorf("export the audit: %w", err)
+		}
+		e.audit = text.Bytes()
+		if len(e.told()) == 0 || time.Now().After(deadline) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// told: the audit is sound and has what people decided, closed and cancelled, and
+// the calls that ran because of it, each once and nothing else of runs.
+func (e *evidence) told() []violation {
+	var out []violation
+	report, err := audit.Verify(bytes.NewReader(e.audit), "")
+	if err != nil {
+		out = append(out, violation{Check: checkAudit, Text: err.Error()})
+	}
+	for _, f := range report.Faults {
+		out = append(out, violation{Check: checkAudit, Text: fmt.Sprintf("line %d: %s", f.Line, f.Message)})
+	}
+	has := map[string]map[string]int{}
+	for line := range bytes.Lines(e.audit) {
+		var entry struct {
+			Run   string `json:"run"`
+			Event string `json:"event"`
+		}
+		if err := json.Unmarshal(line, &entry); err != nil || entry.Run == "" {
+			continue // Verify has told, or it is of no run
+		}
+		if has[entry.Run] == nil {
+			has[entry.Run] = map[string]int{}
+		}
+		has[entry.Run][entry.Event]++
+	}
+	for id, r := range e.records {
+		for event, n := range r.audited() {
+			if got := has[id][event]; got != n {
+				out = append(out, violation{checkAudit, id, fmt.Sprintf("%s happened %d times and is %d times in the audit", event, n, got)})
+			}
+		}
+	}
+	return out
+}
+
+// audited counts what the audit must have of the run.
+func (r *record) audited() map[string]int {
+	out := map[string]int{"hold.decided": 0, "hold.expired": 0, "hold.cancelled": 0, "run.cancelled": 0, "call.ran": 0}
+	for _, e := range r.entries {
+		if _, counts := out[e.Type]; counts {
+			out[e.Type]++
+		}
+	}
+	for _, h := range r.holds {
+		if name := "hold." + h.why; h.why != "" && h.why != "decided" {
+			out[name]++
+		}
+	}
+	for _, c := range r.calls {
+		if len(c.started) > 0 && c.finished != nil && slices.ContainsFunc(c.items, (*item).lets) {
+			out["call.ran"]++
+		}
+	}
+	return out
+}
+
+// lets reports whether what was decided about the item lets its call run.
+func (it *item) lets() bool {
+	return it.decision != nil && slices.Contains([]string{"approve", "edit", "retry"}, it.decision.Action)
 }
 
 func allRuns(ctx context.Context, c *client.Client) ([]api.Run, error) {
@@ -146,7 +234,7 @@ func readRun(ctx context.Context, c *client.Client, id string) (*record, error) 
 	return r, nil
 }
 
-// judge makes every check.
+// judge makes every check but that of the audit.
 func (e *evidence) judge() []violation {
 	out := e.found
 	out = append(out, e.exist()...)

@@ -34,6 +34,7 @@ const (
 	checkFailure   check = "failure_expected"
 	checkOutput    check = "output_is_the_models"
 	checkHistory   check = "history_valid"
+	checkAudit     check = "audit_whole"
 	checkFsck      check = "fsck_clean"
 )
 

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,6 +11,7 @@ import (
 	"testing"
 
 	"agentos/api"
+	"agentos/audit"
 	"agentos/internal/problem"
 )
 
@@ -377,6 +381,55 @@ func twoRuns(e *evidence) {
 	input := json.RawMessage(`{"message":"` + e.stories[0].plan.prompt() + `"}`)
 	e.listed[0].Input = input
 	e.listed = append(e.listed, api.Run{RunID: "r_2", Input: input})
+}
+
+// exported is an audit that says what the entries say.
+func exported(t *testing.T, entries ...audit.Entry) []byte {
+	t.Helper()
+	var out []byte
+	prev := ""
+	for i, e := range entries {
+		e.N, e.Prev, e.Env, e.Run = int64(i+1), prev, environment, "r_1"
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(line)
+		out, prev = append(append(out, line...), '\n'), "sha256:"+hex.EncodeToString(sum[:])
+	}
+	return out
+}
+
+func TestAnAuditThatDisagreesIsFound(t *testing.T) {
+	t.Parallel()
+	s := approved(t)
+	whole := exported(t,
+		audit.Entry{Event: audit.HoldDecided, Items: []audit.Item{{Call: "call_1", Action: "approve", Decided: "sha256:1"}}},
+		audit.Entry{Event: audit.CallRan, Call: &audit.Call{ID: "call_1", Arguments: "sha256:1"}})
+	r, err := readRecord(s.run, s.entries())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := whole[:bytes.IndexByte(whole, '\n')+1]
+	for name, c := range map[string]struct {
+		text []byte
+		want bool
+	}{
+		"nothing wrong":      {whole, false},
+		"the call missing":   {first, true},
+		"all missing":        {nil, true},
+		"a decision twice":   {slices.Concat(first, whole), true},
+		"a decision changed": {bytes.Replace(whole, []byte("approve"), []byte("reject"), 1), true},
+	} {
+		e := &evidence{records: map[string]*record{"r_1": r}, audit: c.text}
+		if found := e.told(); (len(found) > 0) != c.want {
+			t.Errorf("%s: found %+v", name, found)
+		}
+	}
+	e := &evidence{records: map[string]*record{}, audit: whole}
+	if found := e.told(); len(found) > 0 {
+		t.Errorf("a run whose retention is over: %+v", found)
+	}
 }
 
 // What may be lost is forgiven, what may never happen is not.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,7 @@ func torment(ctx context.Context, s settings, dir string, progress io.Writer) (*
 		return nil, err
 	}
 	r.tell(e)
-	r.Violations = append(e.judge(), m.judge()...)
+	r.Violations = slices.Concat(e.judge(), e.told(), m.judge())
 	r.ModelCalls = m.calls
 	if has, err := c.hasFsck(ctx); err != nil || !has {
 		return r.forgiven(s), err
