@@ -174,6 +174,22 @@ func entitled(h Hold, p Post, now time.Time) error {
 	return nil
 }
 
+// Waits reports whether h waits for who: it is pending at now, and has an item that
+// this person is entitled to decide and has said nothing about.
+func (h Hold) Waits(who policy.Person, now time.Time) bool {
+	if h.Status != Pending || !now.Before(h.ExpiresAt) {
+		return false
+	}
+	p := Post{By: who.Name, Roles: who.Roles}
+	for i := range h.Items {
+		it := &h.Items[i]
+		if it.Decision == nil && it.said(who.Name) == nil && mayDecide(h, it, p, now) == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func mayDecide(h Hold, it *Item, p Post, now time.Time) error {
 	r := it.Reviewers
 	if r.NotRequester && p.By == h.Requester {
