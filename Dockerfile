@@ -17,8 +17,9 @@ WORKDIR /agent
 USER 65532:65532
 ENV AGENTOS_STORE=file:/data/agentos.db
 VOLUME ["/data"]
-# The server listens on the container's loopback address only, so publishing the port
-# reaches nothing: use the network of the host, or of a container beside it.
+# The server does not start on this address before there is an API key:
+# docker run … keys create --store file:/data/agentos.db --name NAME --role admin
+ENV AGENTOS_ADDR=0.0.0.0:8080
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["/usr/local/bin/agentos", "health"]
 # A stop gives runs AGENTOS_SHUTDOWN_GRACE (20s) to end: docker stop -t 30.

@@ -95,6 +95,11 @@ type Ready struct {
 	Warnings []string `json:"warnings"`
 }
 
+// Readiness is what of Ready those are told who may not look at more.
+type Readiness struct {
+	Ready bool `json:"ready"`
+}
+
 // StoreReady is what the store says of itself.
 type StoreReady struct {
 	Reachable bool   `json:"reachable"`

@@ -25,12 +25,13 @@ var structs = map[string]any{
 	"Capability": api.Capability{}, "Tool": api.Tool{}, "MCPServer": api.MCPServer{}, "ServerInfo": api.ServerInfo{},
 	"Orders": api.Orders{}, "Order": api.Order{}, "Pause": api.Pause{}, "ToolOff": api.ToolOff{}, "PauseAgent": api.PauseAgent{},
 	"SwitchOff": api.SwitchOff{}, "SwitchOn": api.SwitchOn{}, "SwitchedOff": api.SwitchedOff{}, "ToolName": api.ToolName{},
+	"Key": api.Key{}, "KeyList": api.KeyList{}, "CreateKey": api.CreateKey{}, "CreatedKey": api.CreatedKey{}, "Me": api.Me{}, "Readiness": api.Readiness{},
 	"Index": api.Index{}, "Health": api.Health{}, "Ready": api.Ready{}, "StoreReady": api.StoreReady{},
 	"AgentReady": api.AgentReady{}, "ModelList": api.ModelList{}, "Model": api.Model{},
 }
 
 // notStructs are schemas that no struct of this package is for.
-var notStructs = []string{"Time", "Detail", "RunStatus", "HoldStatus", "Action", "Outcome", "ChatCompletion"}
+var notStructs = []string{"Time", "Detail", "Role", "RunStatus", "HoldStatus", "Action", "Outcome", "ChatCompletion"}
 
 func schemas(t *testing.T) []rawjson.Field {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 
+	"agentos/api/auth"
 	apiserver "agentos/api/server"
 	"agentos/bench/floor"
 	"agentos/bench/scenario"
@@ -92,8 +93,12 @@ func serveProduct(ctx context.Context, args []string, out io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close(life)) }()
+	keys, err := auth.New(auth.Config{Store: s, Env: environment, Clock: clock.System{}, IDs: ids.Random{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
 	srv, err := apiserver.New(life, apiserver.Config{
-		Engine: p.engine, Store: s, Gateway: p.gateway, Env: environment, Version: "bench", Clock: clock.System{}, IDs: ids.Random{},
+		Keys: keys, Engine: p.engine, Store: s, Gateway: p.gateway, Env: environment, Version: "bench", Clock: clock.System{}, IDs: ids.Random{},
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Tokens: apiserver.NewRunTokens(ids.Random{}),
 	})
 	if err != nil {

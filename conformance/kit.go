@@ -24,8 +24,9 @@ const patience = 60 * time.Second
 // Config is what the kit needs. Either URL or Start says where the agent is.
 type Config struct {
 	Cases []Case
-	// HTTP sends every request; required. It carries the API key, if there is one.
+	// HTTP sends every request; required. Key is the API key they carry, or "".
 	HTTP  *http.Client
+	Key   string
 	Clock clock.Clock
 	// URL is a server that the kit does not control.
 	URL string
@@ -117,7 +118,7 @@ func (k *kit) start(ctx context.Context) (err error) {
 		}
 		url = k.server.URL
 	}
-	k.client, err = client.New(client.Config{URL: url, HTTP: k.cfg.HTTP})
+	k.client, err = client.New(client.Config{URL: url, HTTP: k.cfg.HTTP, Key: k.cfg.Key})
 	return err
 }
 

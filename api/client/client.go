@@ -32,6 +32,8 @@ type Config struct {
 	// HTTP sends the requests; required. It must not have a Timeout shorter than
 	// the waits and streams asked for: contexts bound those.
 	HTTP *http.Client
+	// Key is the API key that requests carry; "" sends none.
+	Key string
 }
 
 // Client calls one server. It has no state that changes and is safe for
@@ -39,6 +41,7 @@ type Config struct {
 type Client struct {
 	base string
 	http *http.Client
+	key  string
 }
 
 // New returns a client, or an error that says what is wrong with cfg.
@@ -50,7 +53,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, problem.New(problem.InvalidSettings, "%.100q is no address of a server; write http://host:port", cfg.URL)
 	}
-	return &Client{base: strings.TrimSuffix(u.String(), "/"), http: cfg.HTTP}, nil
+	return &Client{base: strings.TrimSuffix(u.String(), "/"), http: cfg.HTTP, key: cfg.Key}, nil
 }
 
 // request is one call of the API.
@@ -95,7 +98,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := c.http.Do(req)
+	res, err := c.do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +107,14 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		return nil, failure(res)
 	}
 	return res, nil
+}
+
+// do sends a request with the key.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	return c.http.Do(req)
 }
 
 // call sends r and decodes the answer into out.
@@ -185,14 +196,14 @@ func (c *Client) Health(ctx context.Context) error {
 }
 
 // Ready asks whether the server can do its work; Ready.Ready is the answer, and an
-// error means that there was none.
+// error means that there was none. The rest is for those who may look.
 func (c *Client) Ready(ctx context.Context) (api.Ready, error) {
 	var out api.Ready
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/ready", nil)
 	if err != nil {
 		return out, err
 	}
-	res, err := c.http.Do(req)
+	res, err := c.do(req)
 	if err != nil {
 		return out, err
 	}

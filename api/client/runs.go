@@ -74,6 +74,8 @@ type HoldQuery struct {
 	Agent  string
 	// OlderThan chooses holds that were opened at least this long ago.
 	OlderThan time.Duration
+	// Mine chooses the pending holds that the caller may decide now.
+	Mine bool
 	// Limit and Cursor are as in RunQuery.
 	Limit  int
 	Cursor string
@@ -81,13 +83,16 @@ type HoldQuery struct {
 
 // Holds lists holds, newest first, one page.
 func (c *Client) Holds(ctx context.Context, env string, q HoldQuery) (api.HoldList, error) {
-	older := ""
+	older, reviewer := "", ""
+	if q.Mine {
+		reviewer = "me"
+	}
 	if q.OlderThan > 0 {
 		older = q.OlderThan.String()
 	}
 	var out api.HoldList
 	return out, c.call(ctx, request{method: http.MethodGet, path: path(env, "holds"), query: given(map[string]string{
-		"status": string(q.Status), "agent": q.Agent, "older_than": older, "limit": number(q.Limit), "cursor": q.Cursor,
+		"status": string(q.Status), "agent": q.Agent, "older_than": older, "reviewer": reviewer, "limit": number(q.Limit), "cursor": q.Cursor,
 	})}, &out)
 }
 

@@ -96,8 +96,9 @@ func (in *Inbox) readForm(v *visit) error {
 	return nil
 }
 
-// staticPath is where the files of the pages are.
-const staticPath = "/inbox/static/"
+// StaticPath is where the files of the pages are: style and scripts, the same for
+// everybody.
+const StaticPath = "/inbox/static/"
 
 // asset is a static file. Its address holds its digest, so browsers may keep it.
 type asset struct {
@@ -136,7 +137,7 @@ func (in *Inbox) address(name string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("no static file %q", name)
 	}
-	return staticPath + name + "?v=" + a.version, nil
+	return StaticPath + name + "?v=" + a.version, nil
 }
 
 func (in *Inbox) serveStatic(w http.ResponseWriter, r *http.Request, name string) {

@@ -216,7 +216,7 @@ func (r route) fits(segments []string) ([]string, bool) {
 // Who asks was worked out before, from the credential.
 func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request, who Principal) {
 	secure(w.Header())
-	if name, ok := strings.CutPrefix(r.URL.Path, staticPath); ok {
+	if name, ok := strings.CutPrefix(r.URL.Path, StaticPath); ok {
 		in.serveStatic(w, r, name)
 		return
 	}
@@ -229,6 +229,13 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request, who Principal
 		return // a stream has answered itself
 	}
 	in.answer(r.Context(), v, p)
+}
+
+// Refuse answers a request that was refused before it came here, with the page of
+// the error.
+func (in *Inbox) Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	secure(w.Header())
+	in.answer(r.Context(), &visit{w: w, r: r}, in.failed(r.Context(), err))
 }
 
 // visit finds the route, checks a form, and calls it.

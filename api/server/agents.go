@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentos/api"
+	"agentos/api/auth"
 	"agentos/capabilities"
 	"agentos/runtime"
 	"agentos/runtime/mcp"
@@ -34,8 +35,21 @@ func (s *Server) openAPI(context.Context, nothing) (reply, error) {
 	return reply{body: s.spec.json}, nil
 }
 
-// ready looks at what is known already, besides one question to the store.
+// ready looks at what is known already, besides one question to the store. The
+// details are for those who may look.
 func (s *Server) ready(ctx context.Context, _ nothing) (reply, error) {
+	out := s.readiness(ctx)
+	r := reply{body: out}
+	if !auth.From(ctx).Can(mayLook) {
+		r.body = api.Readiness{Ready: out.Ready}
+	}
+	if !out.Ready {
+		r.status = http.StatusServiceUnavailable
+	}
+	return r, nil
+}
+
+func (s *Server) readiness(ctx context.Context) api.Ready {
 	out := api.Ready{MCPConnected: true, MockModel: s.cfg.MockModel, Agents: []api.AgentReady{}, Warnings: []string{}}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -59,10 +73,7 @@ func (s *Server) ready(ctx context.Context, _ nothing) (reply, error) {
 		})
 	}
 	out.Ready = out.Store.Reachable && out.MCPConnected
-	if !out.Ready {
-		return reply{status: http.StatusServiceUnavailable, body: out}, nil
-	}
-	return reply{body: out}, nil
+	return out
 }
 
 // storeWarning says why the store cannot be used, where the driver has words for

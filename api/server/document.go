@@ -28,7 +28,7 @@ func loadDocument() (document, error) {
 	if err := parsed.Err(); err != nil {
 		return document{}, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
-	for _, name := range []string{"CreateRun", "Decide", "PauseAgent", "SwitchOff", "SwitchOn"} {
+	for _, name := range []string{"CreateKey", "CreateRun", "Decide", "PauseAgent", "SwitchOff", "SwitchOn"} {
 		if d.schemas[name], err = d.compile(name); err != nil {
 			return document{}, fmt.Errorf("schema %s of the OpenAPI document: %w", name, err)
 		}

@@ -19,6 +19,7 @@ const (
 	ok        = `{"input":{"message":"say:x"}}`
 	okOff     = `{"tool":"ping","reason":"x"}`
 	okOn      = `{"tool":"ping"}`
+	okKey     = `{"name":"ann","roles":["admin"]}`
 	okDecide  = `{"decisions":[{"id":"call_1","action":"approve"}]}`
 	elsewhere = "/v0/envs/other"
 	home      = "/v0/envs/default"
@@ -130,6 +131,24 @@ var documentedErrors = []struct {
 	{"unauthorized", call{method: "GET", path: "/v0/gateway/v1/models", headers: []string{"Authorization: Bearer rt1.r_x.1.AAAA"}}},
 	{"unauthorized", call{method: "POST", path: "/v0/gateway/v1/chat/completions", body: `{}`, headers: []string{"Authorization: Basic YTpi"}}},
 
+	{"env_not_found", call{method: "GET", path: elsewhere + "/keys"}},
+	{"env_not_found", call{method: "POST", path: elsewhere + "/keys", body: okKey}},
+	{"env_not_found", call{method: "DELETE", path: elsewhere + "/keys/k1"}},
+	{"key_not_found", call{method: "DELETE", path: home + "/keys/k1"}},
+	{"no_admin_key", call{method: "POST", path: home + "/keys", body: `{"name":"ann","roles":["viewer","runner","reviewer"]}`}},
+	{"unsupported_media_type", call{method: "POST", path: home + "/keys", body: okKey, headers: []string{"Content-Type: text/plain"}}},
+	{"body_too_large", call{method: "POST", path: home + "/keys", body: strings.Repeat(" ", 1<<20+1)}},
+	{"invalid_json", call{method: "POST", path: home + "/keys", body: `{"name":"ann","name":"bob","roles":["admin"]}`}},
+	{"invalid_body", call{method: "POST", path: home + "/keys", body: `{"name":"ann"}`}},
+	{"invalid_body", call{method: "POST", path: home + "/keys", body: `{"name":"ann","roles":[]}`}},
+	{"invalid_body", call{method: "POST", path: home + "/keys", body: `{"name":"ann","roles":["*"]}`}},
+	{"invalid_body", call{method: "POST", path: home + "/keys", body: `{"name":"ann","roles":["admin"],"id":"k1"}`}},
+	{"invalid_request", call{method: "POST", path: home + "/keys", body: `{"name":"ann","roles":["admin"],"groups":["*"]}`}},
+	{"invalid_request", call{method: "POST", path: home + "/keys", body: `{"name":"local","roles":["admin"]}`}},
+	{"invalid_request", call{method: "DELETE", path: home + "/keys/k1?force=1"}},
+	// No key was ever made: one that somebody brings is not of this server.
+	{"unauthorized", call{method: "GET", path: "/v0/me", headers: []string{"Authorization: Bearer aos_k_x"}}},
+
 	{"route_not_found", call{method: "GET", path: "/v0"}},
 	{"route_not_found", call{method: "GET", path: home + "/runs/"}},
 	{"route_not_found", call{method: "GET", path: "/.env"}},
@@ -165,6 +184,7 @@ func TestEveryDocumentedError(t *testing.T) {
 	r.provokeStore(held)
 	r.provokeEditDenied(r.held("A-1"))
 	r.provokeReviewers()
+	r.provokeLastAdmin()
 	r.fullQueue()
 	r.want(call{method: "POST", path: runsPath, body: ok}, problem.QueueFull)
 	for _, key := range r.checked.missing(r.checked.doc) {
@@ -294,6 +314,9 @@ func (r *rig) provokeStore(held api.Run) {
 		{method: "POST", path: home + "/agents/shop/resume"},
 		{method: "POST", path: home + "/tools/off", body: okOff},
 		{method: "POST", path: home + "/tools/on", body: okOn},
+		{method: "GET", path: home + "/keys"},
+		{method: "POST", path: home + "/keys", body: okKey},
+		{method: "DELETE", path: home + "/keys/k1"},
 	}) {
 		a := r.want(r.fill(c, held), problem.StoreUnavailable)
 		if a.header.Get("Retry-After") == "" || strings.Contains(string(a.body), "redis.internal") {
@@ -368,7 +391,8 @@ func TestParametersAreReadStrictly(t *testing.T) {
 		{"/runs?a=%zz", "malformed"},
 		{"/holds?older_than=yesterday", "write a duration"},
 		{"/holds?older_than=-5m", "write a duration"},
-		{"/holds?reviewer=me", "unknown parameter"},
+		{"/holds?reviewer=ann", "choose one of me"},
+		{"/holds?reviewer=me&status=decided", "pending holds only"},
 		{"/runs/%RUN?wait=1", "choose one of true, false"},
 		{"/runs/%RUN?wait_timeout=5s", "needs wait=true"},
 		{"/runs/%RUN?wait=true&wait_timeout=5", "write a duration"},
@@ -421,13 +445,14 @@ func (r *rig) provokeReviewers() {
 	r.stop()
 	r.rule = "approve: [{tool: cancel_order, reviewers: {roles: [finance], require: 2, not_requester: true}}]"
 	r.up()
-	r.server.TellApart()
+	r.key = r.as("req")
+	people := map[string]string{"req": r.key, "ann support": r.as("ann", "reviewer", "support"), "ann finance": r.as("ann", "reviewer", "finance"), "bob finance": r.as("bob", "reviewer", "finance")}
 	held := r.held("A-1")
 	decide := func(person, body string) call {
-		return call{method: "POST", path: home + "/holds/" + held.Hold.HoldID + "/decisions", body: body, headers: []string{"X-Test-Person: " + person}}
+		return call{method: "POST", path: home + "/holds/" + held.Hold.HoldID + "/decisions", body: body, headers: []string{"Authorization: Bearer " + people[person]}}
 	}
 	approve, reject := okDecide, `{"decisions":[{"id":"call_1","action":"reject"}]}`
-	r.want(decide("local *", approve), problem.RequesterMayNotDecide)
+	r.want(decide("req", approve), problem.RequesterMayNotDecide)
 	r.want(decide("ann support", approve), problem.NotReviewer)
 	first := r.send(decide("ann finance", approve))
 	var done api.Decided
@@ -436,7 +461,7 @@ func (r *rig) provokeReviewers() {
 	}
 	it := done.Hold.Items[0]
 	if it.Approvals != 1 || it.Reviewers.Require != 2 || it.Decision != nil || len(it.Votes) != 1 || it.Votes[0].By != "ann" ||
-		done.Hold.Status != api.HoldPending || done.Hold.Requester != "local" {
+		done.Hold.Status != api.HoldPending || done.Hold.Requester != "req" {
 		r.t.Errorf("the hold after one vote: %s", first.body)
 	}
 	r.want(decide("ann finance", reject), problem.AlreadyVoted)
@@ -446,4 +471,13 @@ func (r *rig) provokeReviewers() {
 	if err := json.Unmarshal(second.body, &done); err != nil || done.Hold.Status != api.HoldDecided || done.Hold.Items[0].Approvals != 2 {
 		r.t.Errorf("the second vote: %d %s", second.status, second.body)
 	}
+}
+
+// provokeLastAdmin tries to revoke the only admin, whose key the rig has.
+func (r *rig) provokeLastAdmin() {
+	me, err := r.client.Me(r.ctx())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.want(call{method: "DELETE", path: home + "/keys/" + me.KeyID}, problem.NoAdminKey)
 }

@@ -27,7 +27,7 @@ func (s *Server) streamEvents(c echo.Context) error {
 	if err := in.finish(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(c.Request().Context())
+	ctx, cancel := s.while(c.Request().Context())
 	defer cancel()
 	v, err := s.cfg.Engine.View(ctx, env, run)
 	if err != nil {

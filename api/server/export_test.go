@@ -2,8 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"net/http"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 )
@@ -34,14 +32,14 @@ var Status = status
 // Stop ends waits and streams, as the end of Serve does.
 func (s *Server) Stop() { s.stop() }
 
-// TellApart has the server take who makes a request from the header X-Test-Person,
-// "name role role"; without it everybody is local.
-func (s *Server) TellApart() {
-	s.identify = func(r *http.Request) (string, []string) {
-		words := strings.Fields(r.Header.Get("X-Test-Person"))
-		if len(words) == 0 {
-			return everybody(r)
-		}
-		return words[0], words[1:]
+// Endpoint is a route with what it takes.
+type Endpoint struct{ Method, Path, Role string }
+
+// Endpoints are all routes.
+func (s *Server) Endpoints() []Endpoint {
+	var out []Endpoint
+	for _, e := range s.endpoints() {
+		out = append(out, Endpoint{Method: e.method, Path: e.path, Role: string(e.role)})
 	}
+	return out
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/labstack/echo/v4"
 
 	"agentos/api"
 	"agentos/internal/problem"
@@ -34,15 +31,6 @@ func readChat(in *input) tokenInput {
 	}
 	in.body("", &r.body)
 	return r
-}
-
-// bearer returns the credential of an Authorization header (RFC 6750 section 2.1).
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get(echo.HeaderAuthorization), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
 }
 
 func unauthorized(cause error) error {

@@ -103,15 +103,20 @@ func (s *Server) fail(err error, c echo.Context) {
 	if he := (*holdError)(nil); errors.As(err, &he) {
 		body.Hold = &he.hold
 	}
+	s.explain(c, p)
+	if err := s.encode(c, status(p.Code), body); err != nil {
+		s.cfg.Log.DebugContext(c.Request().Context(), "could not answer", slog.Any("error", err))
+	}
+}
+
+// explain sets the headers that go with an error.
+func (*Server) explain(c echo.Context, p *problem.Error) {
 	h := c.Response().Header()
 	if p.RetryAfter > 0 {
 		h.Set(echo.HeaderRetryAfter, strconv.Itoa(int((p.RetryAfter+time.Second-1)/time.Second)))
 	}
 	if p.Code == problem.Unauthorized {
 		h.Set(echo.HeaderWWWAuthenticate, "Bearer")
-	}
-	if err := s.encode(c, status(p.Code), body); err != nil {
-		s.cfg.Log.DebugContext(c.Request().Context(), "could not answer", slog.Any("error", err))
 	}
 }
 

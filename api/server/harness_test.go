@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentos/api"
+	"agentos/api/auth"
 	"agentos/api/client"
 	"agentos/api/server"
 	"agentos/audit"
@@ -145,6 +147,14 @@ func (f *faultyStore) Orders(ctx context.Context, env string) (store.Orders, err
 	return f.Store.Orders(ctx, env)
 }
 
+// Document does not panic either: keys are followed in a goroutine of their own.
+func (f *faultyStore) Document(ctx context.Context, env, name string) (store.Document, error) {
+	if p := f.fault.Load(); p != nil && !errors.Is(*p, errPanic) {
+		return store.Document{}, *p
+	}
+	return f.Store.Document(ctx, env, name)
+}
+
 func (f *faultyStore) LogEnd(ctx context.Context, name string) (int64, json.RawMessage, error) {
 	if err := f.check(); err != nil {
 		return 0, nil, err
@@ -222,7 +232,43 @@ type rig struct {
 	http     *httptest.Server
 	client   *client.Client
 	checked  *checked
-	stop     func()
+	keys     *auth.Keyring
+	// key is what requests carry that bring no credential of their own; "" nothing.
+	key  string
+	stop func()
+}
+
+// as makes a key and returns its secret. Who has no words is an admin.
+func (r *rig) as(name string, words ...string) string {
+	r.t.Helper()
+	k := api.CreateKey{Name: name}
+	for _, w := range words {
+		if slices.Contains(auth.Roles(), auth.Role(w)) {
+			k.Roles = append(k.Roles, w)
+		} else {
+			k.Groups = append(k.Groups, w)
+		}
+	}
+	if len(words) == 0 {
+		k.Roles = []string{"admin"}
+	}
+	made, err := r.keys.Create(r.ctx(), auth.Local(), k)
+	if err != nil {
+		r.t.Fatalf("key of %s: %v", name, err)
+	}
+	return made.Secret
+}
+
+// keyed adds the rig's key to requests without a credential.
+type keyed struct{ r *rig }
+
+// RoundTrip implements http.RoundTripper.
+func (k keyed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if k.r.key != "" && req.Header.Get("Authorization") == "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", "Bearer "+k.r.key)
+	}
+	return k.r.checked.RoundTrip(req)
 }
 
 // logBuffer collects the server's log.
@@ -280,9 +326,17 @@ func (r *rig) up() *rig {
 			t.Errorf("work: %v", err)
 		}
 	}()
+	if r.keys, err = auth.New(auth.Config{Store: r.store, Env: "default", Clock: r.clock, IDs: ids.Random{}, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		r.keys.Follow(ctx)
+	}()
 	r.tokens, r.registry = server.NewRunTokens(ids.Random{}), prometheus.NewRegistry()
 	r.server, err = server.New(ctx, server.Config{
-		Engine: r.engine, Store: r.store, Gateway: g, Audit: audit.NewChain(r.store, "default"), Env: "default", Version: "test", Clock: r.clock, IDs: ids.Random{},
+		Engine: r.engine, Store: r.store, Gateway: g, Keys: r.keys, Audit: audit.NewChain(r.store, "default"), Env: "default", Version: "test", Clock: r.clock, IDs: ids.Random{},
 		Log: log, Metrics: r.registry, Tokens: r.tokens, MockModel: "mock/m",
 		Warnings: func() []string { return []string{"a policy warning"} },
 	})
@@ -295,7 +349,7 @@ func (r *rig) up() *rig {
 	if before != nil {
 		r.checked.seen = before.seen
 	}
-	if r.client, err = client.New(client.Config{URL: r.http.URL, HTTP: &http.Client{Transport: r.checked}}); err != nil {
+	if r.client, err = client.New(client.Config{URL: r.http.URL, HTTP: &http.Client{Transport: keyed{r}}}); err != nil {
 		t.Fatal(err)
 	}
 	r.stop = sync.OnceFunc(func() {
@@ -304,6 +358,7 @@ func (r *rig) up() *rig {
 		r.engine.Drain(context.WithoutCancel(ctx), 100*time.Millisecond)
 		cancel()
 		<-worked
+		<-followed
 		if err := agent.MCP.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Errorf("close MCP: %v", err)
 		}
@@ -478,7 +533,7 @@ func (r *rig) send(c call) answer {
 	if c.host != "" {
 		req.Host = c.host
 	}
-	res, err := r.checked.RoundTrip(req)
+	res, err := keyed{r}.RoundTrip(req)
 	if err != nil {
 		r.t.Fatalf("%s %s: %v", c.method, c.path, err)
 	}

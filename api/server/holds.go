@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"agentos/api"
+	"agentos/api/auth"
 	"agentos/holds"
+	"agentos/holds/policy"
 	"agentos/internal/problem"
 	"agentos/runtime/journal"
 	"agentos/runtime/store"
@@ -20,10 +22,13 @@ type holdListInput struct {
 	filter store.HoldFilter
 	older  time.Duration
 	page   store.Page
+	// reviewer, when not nil, chooses the holds that wait for this person; without a
+	// name for nobody.
+	reviewer *policy.Person
 }
 
 func readHoldList(in *input) holdListInput {
-	return holdListInput{
+	r := holdListInput{
 		filter: store.HoldFilter{
 			Env: in.env(), Agent: in.text("agent"),
 			Status: holds.Status(in.oneOf("status", "pending", "decided", "expired", "cancelled")),
@@ -31,22 +36,46 @@ func readHoldList(in *input) holdListInput {
 		older: in.duration("older_than", time.Second, maxAge, 0),
 		page:  in.page(),
 	}
+	if in.oneOf("reviewer", "me") == "" {
+		return r
+	}
+	if r.filter.Status != "" && r.filter.Status != holds.Pending {
+		in.fault("?reviewer", "goes with pending holds only; leave status out")
+	}
+	r.filter.Status = holds.Pending
+	r.reviewer = &policy.Person{}
+	if auth.From(in.c.Request().Context()).Can(mayDecide) {
+		r.reviewer = &policy.Person{Name: in.principal(), Roles: in.words()}
+	}
+	return r
 }
+
+// rowSize is what a hold that is left out counts in a page, so that looking for a
+// few among many ends with a short page.
+const rowSize = 1 << 10
 
 func (s *Server) listHolds(ctx context.Context, in holdListInput) (reply, error) {
 	if in.older > 0 {
 		in.filter.OpenedBefore = s.cfg.Clock.Now().Add(-in.older)
 	}
 	out := api.HoldList{Holds: []api.Hold{}}
+	if in.reviewer != nil && in.reviewer.Name == "" {
+		return reply{body: out}, nil
+	}
 	next, err := inChunks(in.page, func(p store.Page) (n, size int, next string, err error) {
 		list, next, err := s.cfg.Store.Holds(ctx, in.filter, p)
 		for _, h := range list {
+			if in.reviewer != nil && !h.Waits(*in.reviewer, s.cfg.Clock.Now()) {
+				size += rowSize
+				continue
+			}
+			n++
 			out.Holds = append(out.Holds, toHold(h))
 			for _, it := range h.Items {
 				size += len(it.Data) + len(it.Schema)
 			}
 		}
-		return len(list), size, next, err
+		return n, size, next, err
 	})
 	out.NextCursor = next
 	if err != nil {
@@ -110,7 +139,7 @@ type decideInput struct {
 }
 
 func readDecide(in *input) decideInput {
-	r := decideInput{holdInput: readHoldID(in), wait: in.wait(), key: in.key(), by: in.principal(), roles: in.roles(), from: from(in.c.Request())}
+	r := decideInput{holdInput: readHoldID(in), wait: in.wait(), key: in.key(), by: in.principal(), roles: in.words(), from: from(in.c.Request())}
 	in.body("Decide", &r.body)
 	return r
 }

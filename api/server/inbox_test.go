@@ -44,6 +44,9 @@ func (p *person) send(method, path string, form url.Values, headers ...string) a
 		p.r.t.Fatal(err)
 	}
 	req.Header.Set("Accept", "text/html,application/xhtml+xml")
+	if p.r.key != "" {
+		req.Header.Set("Authorization", "Bearer "+p.r.key)
+	}
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("Origin", p.r.http.URL)
@@ -375,7 +378,8 @@ func TestInboxQuorum(t *testing.T) {
 	r.stop()
 	r.rule = "approve: [{id: fin, tool: cancel_order, reviewers: {roles: [finance], require: 2, not_requester: true}}]"
 	r.up()
-	r.server.TellApart()
+	r.key = r.as("req")
+	people := map[string]string{"req": r.key, "ann": r.as("ann", "reviewer", "finance"), "bob": r.as("bob", "reviewer", "finance")}
 	run := r.held("A-1")
 	hold := "/inbox/holds/" + run.Hold.HoldID
 	p := newPerson(r)
@@ -393,21 +397,21 @@ func TestInboxQuorum(t *testing.T) {
 		t.Helper()
 		return p.send(http.MethodPost, hold+"/decide", url.Values{
 			"form_token": {p.token(hold)}, "revision": {strconv.FormatInt(revision, 10)}, "item": {"call_1"}, "action": {action},
-		}, "X-Test-Person: "+who)
+		}, "Authorization: Bearer "+people[who])
 	}
 	shows("May be decided by the role finance (rule fin).", "Not by the person who asked for the run.", "<b>0 of 2</b> approvals")
-	if a := decide("local *", "approve"); a.status != http.StatusForbidden || !strings.Contains(string(a.body), "nothing was recorded") {
+	if a := decide("req", "approve"); a.status != http.StatusForbidden || !strings.Contains(string(a.body), "nothing was recorded") {
 		t.Errorf("the requester: %d", a.status)
 	}
-	if a := decide("ann finance", "approve"); a.status != http.StatusOK {
+	if a := decide("ann", "approve"); a.status != http.StatusOK {
 		t.Errorf("the first vote: %d", a.status)
 	}
 	shows("<b>1 of 2</b> approvals", "Approved by ann, ")
-	if a := decide("bob finance", "approve"); a.status != http.StatusConflict {
+	if a := decide("bob", "approve"); a.status != http.StatusConflict {
 		t.Errorf("a vote without having seen the first: %d", a.status)
 	}
 	revision++
-	if a := decide("bob finance", "approve"); a.status != http.StatusOK {
+	if a := decide("bob", "approve"); a.status != http.StatusOK {
 		t.Errorf("the second vote: %d", a.status)
 	}
 	shows("<b>2 of 2</b> approvals", "Everything here is decided.")

@@ -17,7 +17,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"agentos/holds/policy"
+	"agentos/api/auth"
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/internal/strictyaml"
@@ -285,24 +285,11 @@ func (in *input) noBody() {
 	}
 }
 
-// principal is who makes the request. Every handler that needs to know takes it
-// from here.
-func (in *input) principal() string {
-	name, _ := in.s.identify(in.c.Request())
-	return name
-}
+// principal is the name of who makes the request.
+func (in *input) principal() string { return auth.From(in.c.Request().Context()).Name }
 
-// roles are the roles and groups of who makes the request.
-func (in *input) roles() []string {
-	_, roles := in.s.identify(in.c.Request())
-	return roles
-}
-
-// everybody tells identity from the credential of a request. Without keys everybody
-// who may talk to this server is the same person, who has every role.
-func everybody(*http.Request) (name string, roles []string) {
-	return "local", []string{policy.AnyRole}
-}
+// words are the roles and groups of who makes the request, as policy compares them.
+func (in *input) words() []string { return auth.From(in.c.Request().Context()).Words() }
 
 // from is the address the request came from, for the record. What a proxy says in
 // a header is not believed.

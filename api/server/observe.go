@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"agentos/api/auth"
 	"agentos/runtime/store"
 )
 
@@ -78,6 +79,15 @@ func (s *Server) account(c echo.Context, err error, took time.Duration) {
 	}
 	if id := runOf(c); id != "" {
 		attrs = append(attrs, slog.String("run_id", id))
+	}
+	if who := auth.From(r.Context()); who.Name != "" {
+		attrs = append(attrs, slog.String("by", who.Name))
+		if who.KeyID != "" {
+			attrs = append(attrs, slog.String("key_id", who.KeyID))
+		}
+	}
+	if code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusTooManyRequests {
+		attrs = append(attrs, slog.String("from", from(r)))
 	}
 	level := slog.LevelInfo
 	switch {

@@ -16,13 +16,14 @@ type createRunInput struct {
 	env, agent, capability string
 	wait                   time.Duration
 	key, by                string
+	groups                 []string
 	body                   api.CreateRun
 }
 
 func readCreateRun(in *input) createRunInput {
 	r := createRunInput{
 		env: in.env(), agent: in.param("agent"), capability: in.param("capability"),
-		wait: in.wait(), key: in.key(), by: in.principal(),
+		wait: in.wait(), key: in.key(), by: in.principal(), groups: in.words(),
 	}
 	in.body("CreateRun", &r.body)
 	return r
@@ -33,7 +34,7 @@ func (s *Server) createRun(ctx context.Context, in createRunInput) (reply, error
 	defer cancel()
 	v, err := s.cfg.Engine.Start(starting, runtime.StartRequest{
 		Env: in.env, Agent: in.agent, Capability: in.capability, Input: in.body.Input,
-		SessionID: in.body.SessionID, Metadata: in.body.Metadata, Requester: in.by, Key: in.key,
+		SessionID: in.body.SessionID, Metadata: in.body.Metadata, Requester: in.by, Groups: in.groups, Key: in.key,
 	})
 	if err != nil {
 		return reply{}, err
@@ -52,7 +53,13 @@ func (s *Server) createRun(ctx context.Context, in createRunInput) (reply, error
 func (s *Server) await(ctx context.Context, env, run string, d time.Duration) (store.View, error) {
 	ctx, cancel := s.wait(ctx, d)
 	defer cancel()
-	return s.cfg.Engine.Wait(ctx, env, run)
+	ctx, end := s.while(ctx)
+	defer end()
+	v, err := s.cfg.Engine.Wait(ctx, env, run)
+	if late := ended(ctx); late != nil {
+		return store.View{}, late
+	}
+	return v, err
 }
 
 // settled reports whether nothing happens to a run until somebody decides.

@@ -3,9 +3,9 @@
 // listener. It refuses to decide anything about runs and holds: a handler reads a
 // request, calls the engine (writes) or the store (reads), and encodes the answer.
 //
-// Identity is taken from a request in one place, Server.identify. Until keys can
-// be configured everybody who reaches the server is "local"; guard.go keeps web
-// pages from being that.
+// Who makes a request is found out in one place, Server.admit, which also holds it
+// to the role that the table of endpoints asks for. While there are no keys everybody
+// who reaches the server is "local"; guard.go keeps web pages from being that.
 package server
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"agentos/api/auth"
 	"agentos/api/inbox"
 	"agentos/gateway"
 	"agentos/internal/clock"
@@ -52,6 +53,8 @@ type Config struct {
 	Store   store.Store
 	Gateway *gateway.Gateway
 	Audit   Audit
+	// Keys tell who makes a request. Serve follows them.
+	Keys *auth.Keyring
 	// Env is the one environment served, the same as the engine's.
 	Env string
 	// Version is shown at "/".
@@ -82,8 +85,6 @@ type Server struct {
 	spec    document
 	metrics metrics
 	inbox   *inbox.Inbox
-	// identify tells who makes a request, with roles and groups.
-	identify func(*http.Request) (name string, roles []string)
 	// stopping ends when waits and event streams must end.
 	stopping context.Context //nolint:containedctx // the server's own lifetime, not a request's
 	stop     context.CancelFunc
@@ -92,10 +93,10 @@ type Server struct {
 // New returns a server whose waits and event streams live no longer than ctx, or
 // an error that names what cfg lacks.
 func New(ctx context.Context, cfg Config) (*Server, error) {
-	if cfg.Engine == nil || cfg.Store == nil || cfg.Gateway == nil || cfg.Env == "" || cfg.Clock == nil ||
+	if cfg.Engine == nil || cfg.Store == nil || cfg.Gateway == nil || cfg.Keys == nil || cfg.Env == "" || cfg.Clock == nil ||
 		cfg.IDs == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Tokens == nil {
 		return nil, problem.New(problem.InvalidSettings,
-			"the server needs engine, store, gateway, environment, clock, ids, log, metrics and run tokens")
+			"the server needs engine, store, gateway, keys, environment, clock, ids, log, metrics and run tokens")
 	}
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = defaultMaxBody
@@ -103,7 +104,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Warnings == nil {
 		cfg.Warnings = func() []string { return nil }
 	}
-	s := &Server{cfg: cfg, echo: echo.New(), identify: everybody}
+	s := &Server{cfg: cfg, echo: echo.New()}
 	var err error
 	if s.spec, err = loadDocument(); err != nil {
 		return nil, err
@@ -117,44 +118,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.stopping, s.stop = context.WithCancel(ctx)
 	s.echo.HTTPErrorHandler = s.fail
 	s.echo.Use(s.observe, s.guard)
-	s.routes() //nolint:contextcheck // a handler takes the context of its request
-	return s, nil
-}
-
-// routes is the whole API; a test compares it with the document.
-func (s *Server) routes() {
-	e := s.echo
-	e.GET("/", s.showRoot)
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		e.Add(method, inboxPath, s.showPage)
-		e.Add(method, inboxPath+"/*", s.showPage)
+	for _, e := range s.endpoints() {
+		s.echo.Add(e.method, e.path, s.admit(e)) //nolint:contextcheck // a handler takes the context of its request
 	}
-	e.GET("/health", handle(s, noInput, s.health))
-	e.GET("/ready", handle(s, noInput, s.ready))
-	e.GET("/metrics", s.showMetrics())
-	e.GET("/openapi.json", handle(s, noInput, s.openAPI))
-
-	env := e.Group("/v0/envs/:env")
-	env.GET("/agents", handle(s, noInput, s.listAgents))
-	env.GET("/agents/:agent", handle(s, readAgentName, s.getAgent))
-	env.POST("/agents/:agent/pause", handle(s, readPause, s.pauseAgent))
-	env.POST("/agents/:agent/resume", handle(s, readResume, s.resumeAgent))
-	env.POST("/agents/:agent/capabilities/:capability/runs", handle(s, readCreateRun, s.createRun))
-	env.GET("/runs", handle(s, readRunList, s.listRuns))
-	env.GET("/runs/:run", handle(s, readGetRun, s.getRun))
-	env.POST("/runs/:run/cancel", handle(s, readRunChange, s.cancelRun))
-	env.GET("/runs/:run/events", s.streamEvents)
-	env.GET("/runs/:run/trajectory", handle(s, readRunID, s.getTrajectory))
-	env.GET("/holds", handle(s, readHoldList, s.listHolds))
-	env.GET("/holds/:hold", handle(s, readHoldID, s.getHold))
-	env.POST("/holds/:hold/decisions", handle(s, readDecide, s.decide))
-	env.GET("/audit", s.exportAudit)
-	env.GET("/orders", handle(s, readEnv, s.getOrders))
-	env.POST("/tools/off", handle(s, readSwitchOff, s.switchOff))
-	env.POST("/tools/on", handle(s, readSwitchOn, s.switchOn))
-
-	e.POST("/v0/gateway/v1/chat/completions", handle(s, readChat, s.chat))
-	e.GET("/v0/gateway/v1/models", handle(s, readRunToken, s.listModels))
+	return s, nil
 }
 
 // Handler returns the handler of all routes, for servers of the caller's own.
@@ -169,6 +136,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
+	following, unfollow := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		s.cfg.Keys.Follow(following)
+	}()
+	defer func() {
+		unfollow()
+		<-followed
+	}()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	select {

@@ -14,15 +14,15 @@ func status(code problem.Code) int {
 		return http.StatusBadRequest
 	case problem.Unauthorized:
 		return http.StatusUnauthorized
-	case problem.ForbiddenOrigin, problem.EditDenied, problem.NotReviewer, problem.RequesterMayNotDecide, problem.AlreadyVoted:
+	case problem.Forbidden, problem.ForbiddenOrigin, problem.EditDenied, problem.NotReviewer, problem.RequesterMayNotDecide, problem.AlreadyVoted:
 		return http.StatusForbidden
 	case problem.EnvNotFound, problem.AgentNotFound, problem.CapabilityNotFound, problem.RunNotFound,
-		problem.HoldNotFound, problem.RouteNotFound:
+		problem.HoldNotFound, problem.KeyNotFound, problem.RouteNotFound:
 		return http.StatusNotFound
 	case problem.MethodNotAllowed:
 		return http.StatusMethodNotAllowed
 	case problem.IdempotencyConflict, problem.HoldDecided, problem.HoldExpired, problem.HoldCancelled,
-		problem.HoldStale:
+		problem.HoldStale, problem.NoAdminKey:
 		return http.StatusConflict
 	case problem.BodyTooLarge:
 		return http.StatusRequestEntityTooLarge
@@ -34,7 +34,7 @@ func status(code problem.Code) int {
 		return http.StatusUnprocessableEntity
 	case problem.ModelError:
 		return http.StatusBadGateway
-	case problem.QueueFull:
+	case problem.QueueFull, problem.RateLimited:
 		return http.StatusTooManyRequests
 	case problem.StoreUnavailable, problem.ModelUnavailable:
 		return http.StatusServiceUnavailable

@@ -63,7 +63,7 @@ or the case file is wrong.`,
 				return usageError{errors.New("give --config or --url, not both: a server has its own")}
 			}
 			if o.url != "" {
-				if _, err := client.New(client.Config{URL: o.url, HTTP: kitClient(env, o)}); err != nil {
+				if _, err := client.New(client.Config{URL: o.url, HTTP: kitClient()}); err != nil {
 					return usage(cmd, "--url: %s", problem.From(err).Message)
 				}
 			}
@@ -93,7 +93,7 @@ func runConformance(ctx context.Context, std stdio, env lookup, o conformanceFla
 	if err != nil {
 		return err
 	}
-	cfg := conformance.Config{Cases: cases, Clock: clock.System{}, HTTP: kitClient(env, o), URL: o.url}
+	cfg := conformance.Config{Cases: cases, Clock: clock.System{}, HTTP: kitClient(), Key: kitKey(env, o), URL: o.url}
 	if o.url == "" {
 		if _, err := platform.Load(o.config); err != nil {
 			return usageError{err}
@@ -166,18 +166,21 @@ func readCases(o conformanceFlags) ([]conformance.Case, error) {
 	return slices.DeleteFunc(all, func(c conformance.Case) bool { return !slices.Contains(o.cases, c.Name) }), nil
 }
 
+// kitKey is the API key of the kit's requests. A server of its own has no keys.
+func kitKey(env lookup, o conformanceFlags) string {
+	switch {
+	case o.url == "":
+		return ""
+	case o.key == "":
+		return env.or("AGENTOS_API_KEY", "")
+	}
+	return o.key
+}
+
 // kitClient sends the kit's requests.
-func kitClient(env lookup, o conformanceFlags) *http.Client {
-	var transport http.RoundTripper = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 32}
-	key := o.key
-	if key == "" && o.url != "" {
-		key = env.or("AGENTOS_API_KEY", "")
-	}
-	if key != "" {
-		transport = bearer{key: key, next: transport}
-	}
+func kitClient() *http.Client {
 	return &http.Client{
-		Transport: transport,
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 32},
 		// The API never redirects, and a key must not travel to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

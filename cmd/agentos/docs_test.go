@@ -37,6 +37,8 @@ var notRun = map[string]string{
 	"agentos serve":              "serves until it is stopped; the test starts the same server itself",
 	"OPENAI_API_KEY=":            "needs a model provider",
 	"docker ":                    "needs docker and the network",
+	"agentos keys ":              "the first key would lock the other commands out; testdata/script/keys.txtar runs them",
+	"export AGENTOS_API_KEY=":    "the same",
 	"agentos validate agentos.yaml --connect": "the example has a server on the internet",
 }
 

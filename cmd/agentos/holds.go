@@ -40,7 +40,7 @@ func holdsCommand(io stdio, env lookup) *cobra.Command {
 
 func holdsList(r *remote) *cobra.Command {
 	var q client.HoldQuery
-	var status string
+	var status, reviewer string
 	var p pages
 	cmd := &cobra.Command{
 		Use:     "list",
@@ -54,6 +54,10 @@ func holdsList(r *remote) *cobra.Command {
 			if q.Status = api.HoldStatus(status); status == "all" {
 				q.Status = ""
 			}
+			if reviewer != "" && reviewer != "me" {
+				return usageError{fmt.Errorf("--reviewer %q; write me: the server knows who that is from the key", reviewer)}
+			}
+			q.Mine = reviewer == "me"
 			head := []string{"HOLD", "STATUS", "AGENT", "CAPABILITY", "INTENT", "APPROVED", "EXPIRES"}
 			return r.eachPage(&p, func(limit int, cursor string) (string, error) {
 				q.Limit, q.Cursor = limit, cursor
@@ -71,6 +75,7 @@ func holdsList(r *remote) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&status, "status", string(api.HoldPending), "pending, decided, expired, cancelled, or all")
 	cmd.Flags().StringVar(&q.Agent, "agent", "", "only holds of this agent")
+	cmd.Flags().StringVar(&reviewer, "reviewer", "", "me: only the holds that wait for you, as far as rules let you decide them")
 	p.flags(cmd)
 	return cmd
 }

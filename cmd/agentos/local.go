@@ -41,6 +41,11 @@ func openLocal(ctx context.Context, env lookup, logTo io.Writer, o runOptions) (
 		end()
 		return nil, err
 	}
+	// Nobody but this process can dial the API, and it has the store anyway.
+	if p.keys, err = newKeyring(s, noDocuments{}, p.log); err != nil {
+		end()
+		return nil, errors.Join(err, p.close(ctx))
+	}
 	serving, hangUp := context.WithCancel(life)
 	l := &local{parts: p, hangUp: hangUp, served: make(chan error, 1), end: end}
 	if err := l.serve(ctx, serving); err != nil {

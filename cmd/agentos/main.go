@@ -134,6 +134,7 @@ func rootCommand(io stdio, env lookup) *cobra.Command {
 		agentsCommand(io, env),
 		toolsCommand(io, env),
 		ordersCommand(io, env),
+		keysCommand(io, env),
 		auditCommand(io, env),
 		policyCommand(io, env),
 		healthCommand(io, env),

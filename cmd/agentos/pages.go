@@ -67,7 +67,7 @@ func (r *remote) printPage(p *pages, answer any, head []string, rows [][]string)
 
 // chosen are the flags by which a list is chosen and shown: those that its next page
 // has too.
-const chosen = "env json status agent limit"
+const chosen = "env json status agent reviewer limit"
 
 // command is the command line for the page that begins at cursor, with the flags
 // of this one.

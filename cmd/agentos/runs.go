@@ -47,27 +47,10 @@ is sent as bearer token when it is set.`
 	f.BoolVar(&r.json, "json", false, "print the API's JSON")
 }
 
-// bearer adds an API key to requests.
-type bearer struct {
-	key  string
-	next http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.Header.Set("Authorization", "Bearer "+b.key)
-	return b.next.RoundTrip(req)
-}
-
 // connect returns a client of the server that the environment names.
 func (r *remote) connect() (*client.Client, error) {
-	var transport http.RoundTripper = &http.Transport{Proxy: http.ProxyFromEnvironment}
-	if key := r.env.or("AGENTOS_API_KEY", ""); key != "" {
-		transport = bearer{key: key, next: transport}
-	}
-	return client.New(client.Config{URL: r.address(), HTTP: &http.Client{
-		Transport: transport,
+	return client.New(client.Config{URL: r.address(), Key: r.env.or("AGENTOS_API_KEY", ""), HTTP: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
 		// The API never redirects, and a key must not travel to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}})

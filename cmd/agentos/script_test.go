@@ -187,7 +187,7 @@ func jsonCommand(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // exampleCommand runs the first line of a command's Example as a shell would, with
-// the ids in it replaced by $RUN and $HOLD.
+// the ids in it replaced by $RUN, $HOLD and $KEY.
 //
 //	example COMMAND...
 func exampleCommand(ts *testscript.TestScript, neg bool, args []string) {
@@ -198,6 +198,7 @@ func exampleCommand(ts *testscript.TestScript, neg bool, args []string) {
 	line, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 	line = regexp.MustCompile(`\br_[0-9a-z]{26}\b`).ReplaceAllString(line, ts.Getenv("RUN"))
 	line = regexp.MustCompile(`\bh_[0-9a-z]{26}_[0-9]+\b`).ReplaceAllString(line, ts.Getenv("HOLD"))
+	line = regexp.MustCompile(`\bk[0-9a-z]{15}\b`).ReplaceAllString(line, ts.Getenv("KEY"))
 	ts.Logf("> %s", line)
 	if err := ts.Exec("sh", "-c", line); (err == nil) == neg {
 		ts.Fatalf("%s: %v", line, err)
@@ -241,7 +242,7 @@ func TestEveryCommandShowsAnExampleThatRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := []string{"run", "validate", "schema", "runs", "holds", "agents", "tools", "orders"}
+	mine := []string{"run", "validate", "schema", "runs", "holds", "agents", "tools", "orders", "keys"}
 	walk(commands(), func(c *cobra.Command) {
 		path := strings.Fields(c.CommandPath())[1:]
 		if len(path) == 0 || !slices.Contains(mine, path[0]) {

@@ -60,6 +60,7 @@ func settingsFlags(cmd *cobra.Command, s *settings, env lookup) {
 	s.given = givenBy(cmd, env)
 	f := cmd.Flags()
 	f.StringVar(&s.addr, "addr", env.or("AGENTOS_ADDR", "127.0.0.1:8080"), "address to listen on (AGENTOS_ADDR)")
+	f.StringSliceVar(&s.hosts, "host", words(env.or("AGENTOS_HOSTS", "")), "name under which clients reach the server, beside localhost and the address; repeatable (AGENTOS_HOSTS, with commas)")
 	configFlag(cmd, &s.config, env)
 	f.StringVar(&s.store, "store", env.or("AGENTOS_STORE", "file:.agentos/agentos.db"), "where runs are kept: file:PATH, memory:, redis://... (AGENTOS_STORE)")
 	f.IntVar(&s.concurrency, "concurrency", number(env, "AGENTOS_CONCURRENCY", 64), "runs worked on at once (AGENTOS_CONCURRENCY)")
@@ -136,9 +137,11 @@ func (s settings) check() error {
 		return s.wrong("log-level", "use debug, info, warn or error")
 	case !isAddress(s.addr):
 		return s.wrong("addr", "must be host:port such as 127.0.0.1:8080")
-	case !isLoopback(s.addr):
-		return s.wrong("addr",
-			"it can be reached from other machines, and there are no API keys to protect it; use a loopback address such as 127.0.0.1:8080")
+	}
+	for _, host := range s.hosts {
+		if !hostName.MatchString(host) && net.ParseIP(host) == nil {
+			return s.wrong("host", "%q: write a name or an IP address, without scheme and port", host)
+		}
 	}
 	return nil
 }
@@ -198,6 +201,10 @@ func serve(ctx context.Context, s settings, out stdio, env lookup, manifests []s
 			p.log.WarnContext(life, "could not close everything", slog.Any("error", err))
 		}
 	}()
+	if err := p.protected(ctx, s.addr); err != nil {
+		p.engine.Drain(life, 0)
+		return err
+	}
 	if err := p.settle(ctx); err != nil {
 		p.engine.Drain(life, 0)
 		return err
@@ -257,7 +264,7 @@ func (p *parts) settle(ctx context.Context) error {
 // server makes the API for the engine.
 func (p *parts) server(ctx context.Context) (*server.Server, error) {
 	return server.New(ctx, server.Config{
-		Engine: p.engine, Store: p.store, Gateway: p.gateway, Audit: p.audit, Env: environment, Version: version(),
+		Engine: p.engine, Store: p.store, Keys: p.keys, AllowedHosts: p.hosts, Gateway: p.gateway, Audit: p.audit, Env: environment, Version: version(),
 		Clock: clock.System{}, IDs: ids.Random{}, Log: p.log, Metrics: prometheus.NewRegistry(),
 		Tokens: server.NewRunTokens(ids.Random{}), MockModel: p.mock, Warnings: p.warnings,
 	})
@@ -279,7 +286,18 @@ func (p *parts) warnings() []string {
 
 // greet prints where the server is and one line to try.
 func (p *parts) greet(w io.Writer, addr net.Addr) {
-	fmt.Fprintf(w, "agentos: serving on http://%s\n", addr)
+	shown, ip := addr.String(), net.IP(nil)
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		ip = tcp.IP
+	}
+	if ip.IsUnspecified() {
+		_, port, _ := net.SplitHostPort(shown) //nolint:errcheck // a listener's own address
+		shown = net.JoinHostPort("127.0.0.1", port)
+	}
+	fmt.Fprintf(w, "agentos: serving on http://%s\n", shown)
+	if ip != nil && !ip.IsLoopback() {
+		fmt.Fprintf(w, "agentos: other machines reach it with an API key, for the hosts %s\n", strings.Join(p.hosts, ", "))
+	}
 	if p.mock != "" {
 		fmt.Fprintf(w, "agentos: development mode: %s\n", p.mock)
 	}
@@ -288,7 +306,7 @@ func (p *parts) greet(w io.Writer, addr net.Addr) {
 	}
 	for _, a := range p.agents {
 		for _, name := range slices.Sorted(maps.Keys(a.Manifest.Capabilities)) {
-			fmt.Fprintf(w, "agentos: POST http://%s/v0/envs/%s/agents/%s/capabilities/%s/runs?wait=true\n", addr, environment, a.Manifest.Name, name)
+			fmt.Fprintf(w, "agentos: POST http://%s/v0/envs/%s/agents/%s/capabilities/%s/runs?wait=true\n", shown, environment, a.Manifest.Name, name)
 		}
 	}
 }

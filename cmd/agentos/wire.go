@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"agentos/api/auth"
 	"agentos/audit"
 	"agentos/capabilities"
 	"agentos/gateway"
@@ -40,7 +41,9 @@ const environment = "default"
 
 // settings are what flags and environment variables choose. Flags win.
 type settings struct {
-	addr         string
+	addr string
+	// hosts are further names that requests may be for.
+	hosts        []string
 	config       string
 	store        string
 	concurrency  int
@@ -67,6 +70,9 @@ type parts struct {
 	agents   []*runtime.Agent
 	engine   *runtime.Engine
 	teller   *notify.Teller
+	keys     *auth.Keyring
+	// hosts are the names that requests may be for.
+	hosts []string
 	// mock says which model the mock model stands in for, "" when none.
 	mock string
 }
@@ -120,6 +126,10 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 	if err := p.newTeller(); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
+	if p.keys, err = newKeyring(s, p.store, p.log); err != nil {
+		return nil, errors.Join(err, p.close(ctx))
+	}
+	p.hosts = s.allowedHosts()
 	if err := p.connect(ctx, env, agents); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
@@ -212,7 +222,8 @@ func childEnv(env lookup) []string {
 }
 
 // readSecrets finds the value of every secret a manifest names, and the keys of
-// the model providers, which are redacted but never given to an agent.
+// the model providers and of this API, which are redacted but never given to an
+// agent.
 func readSecrets(env lookup, agents []*capabilities.Agent) (*secrets.Set, error) {
 	values := map[string]string{}
 	for _, a := range agents {
@@ -231,7 +242,9 @@ func readSecrets(env lookup, agents []*capabilities.Agent) (*secrets.Set, error)
 			values[name] = v
 		}
 	}
-	return secrets.New(values).Guard(map[string]string{"openai_api_key": env.or("OPENAI_API_KEY", "")}), nil
+	return secrets.New(values).Guard(map[string]string{
+		"openai_api_key": env.or("OPENAI_API_KEY", ""), "agentos_api_key": env.or("AGENTOS_API_KEY", ""),
+	}), nil
 }
 
 // warnSecrets names the secrets that are too short to be taken out of texts.

@@ -59,8 +59,16 @@ const (
 	ForbiddenOrigin Code = "forbidden_origin"
 	// MisdirectedHost: The Host header does not name this machine.
 	MisdirectedHost Code = "misdirected_host"
-	// Unauthorized: The gateway route needs the token of a run that is being worked on.
+	// Unauthorized: The credential is missing, or does not count: an API key, on the gateway route the token of a run.
 	Unauthorized Code = "unauthorized"
+	// Forbidden: The key lacks the role that the request takes; the message names it.
+	Forbidden Code = "forbidden"
+	// RateLimited: Too many credentials from one address did not count; Retry-After says when to try again.
+	RateLimited Code = "rate_limited"
+	// KeyNotFound: There is no such API key.
+	KeyNotFound Code = "key_not_found"
+	// NoAdminKey: No key with the role admin would be left, or there is none yet.
+	NoAdminKey Code = "no_admin_key"
 	// QueueFull: As many runs are waiting as the server allows; Retry-After says when to try again.
 	QueueFull Code = "queue_full"
 	// StoreUnavailable: The store did not answer; the same request may be repeated, one that creates a run only with an Idempotency-Key.
