@@ -15,17 +15,22 @@ import (
 	"agentos/runtime/store"
 )
 
-// newKeyring makes the keyring of a server. Where other machines reach it nobody
-// comes in without a key, whatever becomes of the store.
+// reachable reports whether others than the people of this machine come: the address
+// is not of loopback, or clients are expected that know the server by a name, for
+// whom a proxy stands before it.
+func (s settings) reachable() bool { return !isLoopback(s.addr) || len(s.hosts) > 0 }
+
+// newKeyring makes the keyring of a server. Where others reach it nobody comes in
+// without a key, whatever becomes of the store.
 func newKeyring(s settings, docs auth.Documents, log *slog.Logger) (*auth.Keyring, error) {
 	return auth.New(auth.Config{
-		Store: docs, Env: environment, Clock: clock.System{}, IDs: ids.Random{}, Log: log, Required: !isLoopback(s.addr),
+		Store: docs, Env: environment, Clock: clock.System{}, IDs: ids.Random{}, Log: log, Required: s.reachable(),
 	})
 }
 
-// protected refuses to be reached from other machines while there is no key.
-func (p *parts) protected(ctx context.Context, addr string) error {
-	if isLoopback(addr) {
+// protected refuses to be reached by others while there is no key.
+func (p *parts) protected(ctx context.Context, s settings) error {
+	if !s.reachable() {
 		return nil
 	}
 	keys, err := p.keys.List(ctx)
@@ -37,8 +42,12 @@ func (p *parts) protected(ctx context.Context, addr string) error {
 			return nil
 		}
 	}
-	return usageError{fmt.Errorf("address %q can be reached from other machines, and the store has no API key that counts; make one with "+
-		"agentos keys create --store URL --name NAME --role admin, or listen on a loopback address such as 127.0.0.1:8080", addr)}
+	what, instead := fmt.Sprintf("address %q can be reached from other machines", s.addr), "listen on a loopback address such as 127.0.0.1:8080"
+	if isLoopback(s.addr) {
+		what, instead = fmt.Sprintf("host %q means that others come, through a proxy", s.hosts[0]), "leave the host out"
+	}
+	return usageError{fmt.Errorf("%s, and the store has no API key that counts; make one with "+
+		"agentos keys create --store URL --name NAME --role admin, or %s", what, instead)}
 }
 
 // hostName is a name of DNS (RFC 1123 section 2.1).

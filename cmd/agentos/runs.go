@@ -49,7 +49,7 @@ is sent as bearer token when it is set.`
 
 // connect returns a client of the server that the environment names.
 func (r *remote) connect() (*client.Client, error) {
-	return client.New(client.Config{URL: r.address(), Key: r.env.or("AGENTOS_API_KEY", ""), HTTP: &http.Client{
+	return client.New(client.Config{URL: r.address(), Key: strings.TrimSpace(r.env.or("AGENTOS_API_KEY", "")), HTTP: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
 		// The API never redirects, and a key must not travel to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -201,7 +201,7 @@ func serve(ctx context.Context, s settings, out stdio, env lookup, manifests []s
 			p.log.WarnContext(life, "could not close everything", slog.Any("error", err))
 		}
 	}()
-	if err := p.protected(ctx, s.addr); err != nil {
+	if err := p.protected(ctx, s); err != nil {
 		p.engine.Drain(life, 0)
 		return err
 	}
