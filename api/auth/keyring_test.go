@@ -412,3 +412,29 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 		t.Errorf("New of nothing: %v", err)
 	}
 }
+
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	var b bucket
+	now := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		want  time.Duration
+	}{
+		{0, 0},
+		{0, 0},
+		{0, time.Second},
+		{time.Second / 4, 3 * time.Second / 4},
+		{time.Second, 0},
+		{0, 3 * time.Second / 4},
+		{time.Hour, 0}, // full, and no more than that
+		{0, 0},
+		{0, time.Second},
+		{-24 * time.Hour, 0}, // a clock that was set back locks nobody out
+	} {
+		now = now.Add(step.after)
+		if got := b.take(now, 2, time.Second); got != step.want {
+			t.Fatalf("%s later: wait %s, want %s", step.after, got, step.want)
+		}
+	}
+}
