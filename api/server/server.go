@@ -118,8 +118,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.stopping, s.stop = context.WithCancel(ctx)
 	s.echo.HTTPErrorHandler = s.fail
 	s.echo.Use(s.observe, s.guard)
-	for _, e := range s.endpoints() {
-		s.echo.Add(e.method, e.path, s.admit(e)) //nolint:contextcheck // a handler takes the context of its request
+	for _, e := range s.endpoints() { //nolint:contextcheck // a handler takes the context of its request
+		s.echo.Add(e.method, e.path, s.admit(e)) //nolint:contextcheck // as above
 	}
 	return s, nil
 }
