@@ -75,7 +75,7 @@ func TestWhatAKeyMayBe(t *testing.T) {
 		{Name: "a", Roles: []string{"viewer"}, ExpiresIn: "1m"},
 		{Name: "locals", Roles: []string{"viewer"}, ExpiresIn: "87600h"},
 	} {
-		if made, err := k.Create(t.Context(), Local(), good); err != nil || made.Key.Name != good.Name || made.Key.CreatedBy != "local" {
+		if made, err := k.Create(t.Context(), Actor{Name: "local"}, good); err != nil || made.Key.Name != good.Name || made.Key.CreatedBy != "local" {
 			t.Errorf("%+v: %v %+v", good, err, made.Key)
 		}
 	}
@@ -121,7 +121,7 @@ func TestWhatAKeyMayBe(t *testing.T) {
 		{"/expires_in", api.CreateKey{Name: "ann", Roles: []string{"admin"}, ExpiresIn: "90d"}},
 		{"/expires_in", api.CreateKey{Name: "ann", Roles: []string{"admin"}, ExpiresIn: "87601h"}},
 	} {
-		_, err := k.Create(t.Context(), Local(), tc.bad)
+		_, err := k.Create(t.Context(), Actor{Name: "local"}, tc.bad)
 		p := problem.From(err)
 		if err == nil || p.Code != problem.InvalidRequest || len(p.Details) == 0 || p.Details[0].Path != tc.path {
 			t.Errorf("%q: %v %+v, want a fault at %s", tc.bad, err, p, tc.path)

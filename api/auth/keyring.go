@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentos/audit"
 	"agentos/internal/clock"
 	"agentos/internal/ids"
 	"agentos/internal/problem"
@@ -37,7 +38,7 @@ type Documents interface {
 	SetDocument(ctx context.Context, env, name string, d store.Document) error
 }
 
-// Config is what a Keyring needs; all but Required must be given.
+// Config is what a Keyring needs; all but Record and Required must be given.
 type Config struct {
 	Store Documents
 	// Env is the environment whose keys these are.
@@ -45,6 +46,8 @@ type Config struct {
 	Clock clock.Clock
 	IDs   ids.Source
 	Log   *slog.Logger
+	// Record has the audit keep what is about to be done; nil keeps nothing.
+	Record func(ctx context.Context, acts ...audit.Keyed) error
 	// Required asks for credentials even where there is no key: nobody is Local.
 	Required bool
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentos/api"
+	"agentos/audit"
 	"agentos/internal/problem"
 	"agentos/internal/rawjson"
 	"agentos/runtime/store"
@@ -27,7 +28,7 @@ func TestTheFirstKeyEndsLocal(t *testing.T) {
 	}
 	comesIn(t, b, "", "")
 	comesIn(t, a, "aos_x_y", problem.Unauthorized) // a key of another server is not local
-	if _, err := a.Create(t.Context(), Local(), api.CreateKey{Name: "ann", Roles: []string{"viewer", "runner", "reviewer"}}); problem.CodeOf(err) != problem.NoAdminKey {
+	if _, err := a.Create(t.Context(), Actor{Name: "local"}, api.CreateKey{Name: "ann", Roles: []string{"viewer", "runner", "reviewer"}}); problem.CodeOf(err) != problem.NoAdminKey {
 		t.Errorf("the first key is no admin's: %v", err)
 	}
 	comesIn(t, a, "", "")
@@ -56,14 +57,14 @@ func TestExpiryAndRevocation(t *testing.T) {
 	first := create(t, k, admin("ann"))
 	short := create(t, k, api.CreateKey{Name: "bob", Roles: []string{"admin"}, ExpiresIn: "1h"})
 	comesIn(t, k, short.Secret, "")
-	if _, err := k.Revoke(t.Context(), Local(), "k-none", false); problem.CodeOf(err) != problem.KeyNotFound {
+	if _, err := k.Revoke(t.Context(), Actor{Name: "local"}, "k-none", false); problem.CodeOf(err) != problem.KeyNotFound {
 		t.Errorf("revoke nothing: %v", err)
 	}
-	got, err := k.Revoke(t.Context(), Principal{Name: "bob"}, first.Key.ID, false)
+	got, err := k.Revoke(t.Context(), Actor{Name: "bob"}, first.Key.ID, false)
 	if err != nil || got.Status != "revoked" || got.RevokedBy != "bob" {
 		t.Fatalf("%v %+v", err, got)
 	}
-	again, err := k.Revoke(t.Context(), Principal{Name: "eve"}, first.Key.ID, true)
+	again, err := k.Revoke(t.Context(), Actor{Name: "eve"}, first.Key.ID, true)
 	if err != nil || again.RevokedBy != "bob" || !again.RevokedAt.Equal(got.RevokedAt.Time) {
 		t.Errorf("a repeat: %v %+v", err, again)
 	}
@@ -82,15 +83,15 @@ func TestExpiryAndRevocation(t *testing.T) {
 	comesIn(t, k, "", problem.Unauthorized)
 	c.move(fresh)
 	comesIn(t, k, "", problem.Unauthorized)
-	if _, err := k.Create(t.Context(), Local(), api.CreateKey{Name: "eve", Roles: []string{"runner"}}); problem.CodeOf(err) != problem.NoAdminKey {
+	if _, err := k.Create(t.Context(), Actor{Name: "local"}, api.CreateKey{Name: "eve", Roles: []string{"runner"}}); problem.CodeOf(err) != problem.NoAdminKey {
 		t.Errorf("a key while there is no admin: %v", err)
 	}
 	last := create(t, k, admin("eve"))
-	if _, err := k.Revoke(t.Context(), Local(), last.Key.ID, false); problem.CodeOf(err) != problem.NoAdminKey {
+	if _, err := k.Revoke(t.Context(), Actor{Name: "local"}, last.Key.ID, false); problem.CodeOf(err) != problem.NoAdminKey {
 		t.Errorf("revoke the last admin: %v", err)
 	}
 	comesIn(t, k, last.Secret, "")
-	if _, err := k.Revoke(t.Context(), Local(), last.Key.ID, true); err != nil {
+	if _, err := k.Revoke(t.Context(), Actor{Name: "local"}, last.Key.ID, true); err != nil {
 		t.Errorf("force: %v", err)
 	}
 	comesIn(t, k, last.Secret, problem.Unauthorized)
@@ -125,7 +126,7 @@ func TestRevocationReachesOtherServers(t *testing.T) {
 			}
 		})
 	}
-	if _, err := a.Revoke(t.Context(), Local(), made.Key.ID, false); err != nil {
+	if _, err := a.Revoke(t.Context(), Actor{Name: "local"}, made.Key.ID, false); err != nil {
 		t.Fatal(err)
 	}
 	comesIn(t, a, made.Secret, problem.Unauthorized)
@@ -190,7 +191,7 @@ func TestStoreAway(t *testing.T) {
 			t.Errorf("lately it was %+v", p)
 		}
 	}
-	if _, err := k.Create(t.Context(), Local(), admin("bob")); problem.CodeOf(err) != problem.StoreUnavailable {
+	if _, err := k.Create(t.Context(), Actor{Name: "local"}, admin("bob")); problem.CodeOf(err) != problem.StoreUnavailable {
 		t.Errorf("create: %v", err)
 	}
 	docs.set(nil)
@@ -336,9 +337,9 @@ func TestConcurrentChanges(t *testing.T) {
 	for i := range 8 {
 		done.Go(func() {
 			k := open(t, docs, c)
-			made, err := k.Create(context.Background(), Local(), api.CreateKey{Name: fmt.Sprintf("p%d", i), Roles: []string{"viewer"}})
+			made, err := k.Create(context.Background(), Actor{Name: "local"}, api.CreateKey{Name: fmt.Sprintf("p%d", i), Roles: []string{"viewer"}})
 			if err == nil && i%2 == 0 {
-				_, err = k.Revoke(context.Background(), Local(), made.Key.ID, false)
+				_, err = k.Revoke(context.Background(), Actor{Name: "local"}, made.Key.ID, false)
 			}
 			if err != nil {
 				t.Error(err)
@@ -395,7 +396,7 @@ func TestTheNumberOfKeysIsBounded(t *testing.T) {
 			d.Keys = append(d.Keys, key{ID: fmt.Sprintf("k%d", i), Name: "x", Roles: []Role{Viewer}, Hash: "-"})
 		}
 	})
-	if _, err := k.Create(t.Context(), Local(), admin("bob")); problem.CodeOf(err) != problem.InvalidRequest {
+	if _, err := k.Create(t.Context(), Actor{Name: "local"}, admin("bob")); problem.CodeOf(err) != problem.InvalidRequest {
 		t.Errorf("one too many: %v", err)
 	}
 	fill(func() { d.Keys[7].RevokedAt = c.Now() })
@@ -436,5 +437,45 @@ func TestBucket(t *testing.T) {
 		if got := b.take(now, 2, time.Second); got != step.want {
 			t.Fatalf("%s later: wait %s, want %s", step.after, got, step.want)
 		}
+	}
+}
+
+// The audit has what is done to keys, before it is done, and once; what it cannot
+// keep is not done.
+func TestTheAuditComesFirst(t *testing.T) {
+	t.Parallel()
+	docs, c := newDocuments(t), &shifted{}
+	k := open(t, docs, c)
+	var kept []audit.Keyed
+	var fault error
+	k.cfg.Record = func(_ context.Context, acts ...audit.Keyed) error {
+		kept = append(kept, acts...)
+		return fault
+	}
+	by := Actor{Name: "boss", From: "192.0.2.1"}
+	made, err := k.Create(t.Context(), by, api.CreateKey{Name: "ann", Roles: []string{"admin"}, Groups: []string{"g"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a repeat changes nothing, and is not told
+		if _, err := k.Revoke(t.Context(), by, made.Key.ID, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `{"key_id":"` + made.Key.ID + `","name":"ann","roles":["admin"],"groups":["g"]}`
+	if len(kept) != 2 || kept[0].Entry.Event != audit.KeyCreated || kept[1].Entry.Event != audit.KeyRevoked {
+		t.Fatalf("%+v", kept)
+	}
+	for _, act := range kept {
+		if e := act.Entry; e.By != "boss" || e.From != "192.0.2.1" || e.Env != "default" || e.At.IsZero() || string(e.Detail) != want || act.Key == "" {
+			t.Errorf("%+v %s", e, e.Detail)
+		}
+	}
+	fault = errAway
+	if _, err := k.Create(t.Context(), by, admin("bob")); problem.CodeOf(err) != problem.StoreUnavailable {
+		t.Errorf("create: %v", err)
+	}
+	if list, err := k.List(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%v %+v", err, list)
 	}
 }

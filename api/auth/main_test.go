@@ -85,7 +85,7 @@ func open(t *testing.T, docs Documents, c clock.Clock) *Keyring {
 
 func create(t *testing.T, k *Keyring, c api.CreateKey) api.CreatedKey {
 	t.Helper()
-	made, err := k.Create(t.Context(), Local(), c)
+	made, err := k.Create(t.Context(), Actor{Name: "local"}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

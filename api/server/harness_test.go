@@ -252,7 +252,7 @@ func (r *rig) as(name string, words ...string) string {
 	if len(words) == 0 {
 		k.Roles = []string{"admin"}
 	}
-	made, err := r.keys.Create(r.ctx(), auth.Local(), k)
+	made, err := r.keys.Create(r.ctx(), auth.Actor{Name: "local"}, k)
 	if err != nil {
 		r.t.Fatalf("key of %s: %v", name, err)
 	}

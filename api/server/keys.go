@@ -18,10 +18,18 @@ func (s *Server) listKeys(ctx context.Context, _ nothing) (reply, error) {
 }
 
 // createKeyInput is a request for a key.
-type createKeyInput struct{ body api.CreateKey }
+type createKeyInput struct {
+	by   auth.Actor
+	body api.CreateKey
+}
+
+// actor is who makes the request, and from where.
+func (in *input) actor() auth.Actor {
+	return auth.Actor{Name: in.principal(), From: from(in.c.Request())}
+}
 
 func readCreateKey(in *input) createKeyInput {
-	var r createKeyInput
+	r := createKeyInput{by: in.actor()}
 	in.env()
 	in.body("CreateKey", &r.body)
 	return r
@@ -30,25 +38,25 @@ func readCreateKey(in *input) createKeyInput {
 func (s *Server) createKey(ctx context.Context, in createKeyInput) (reply, error) {
 	ctx, cancel := change(ctx)
 	defer cancel()
-	who := auth.From(ctx)
-	made, err := s.cfg.Keys.Create(ctx, who, in.body)
+	made, err := s.cfg.Keys.Create(ctx, in.by, in.body)
 	if err != nil {
 		return reply{}, err
 	}
 	s.cfg.Log.InfoContext(ctx, "API key created", slog.String("created_key_id", made.Key.ID), slog.String("name", made.Key.Name),
-		slog.Any("roles", made.Key.Roles), slog.Any("groups", made.Key.Groups), slog.String("by", who.Name))
+		slog.Any("roles", made.Key.Roles), slog.Any("groups", made.Key.Groups), slog.String("by", in.by.Name))
 	return reply{status: http.StatusCreated, body: made}, nil
 }
 
 // revokeKeyInput names a key to revoke.
 type revokeKeyInput struct {
+	by    auth.Actor
 	id    string
 	force bool
 }
 
 func readRevokeKey(in *input) revokeKeyInput {
 	in.env()
-	r := revokeKeyInput{id: in.param("key"), force: in.oneOf("force", "true", "false") == "true"}
+	r := revokeKeyInput{by: in.actor(), id: in.param("key"), force: in.oneOf("force", "true", "false") == "true"}
 	in.noBody()
 	return r
 }
@@ -56,12 +64,11 @@ func readRevokeKey(in *input) revokeKeyInput {
 func (s *Server) revokeKey(ctx context.Context, in revokeKeyInput) (reply, error) {
 	ctx, cancel := change(ctx)
 	defer cancel()
-	who := auth.From(ctx)
-	k, err := s.cfg.Keys.Revoke(ctx, who, in.id, in.force)
+	k, err := s.cfg.Keys.Revoke(ctx, in.by, in.id, in.force)
 	if err != nil {
 		return reply{}, err
 	}
-	s.cfg.Log.InfoContext(ctx, "API key revoked", slog.String("revoked_key_id", k.ID), slog.String("name", k.Name), slog.String("by", who.Name))
+	s.cfg.Log.InfoContext(ctx, "API key revoked", slog.String("revoked_key_id", k.ID), slog.String("name", k.Name), slog.String("by", in.by.Name))
 	return reply{body: k}, nil
 }
 

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"regexp"
 	"strings"
 
 	"agentos/api/auth"
+	"agentos/audit"
 	"agentos/internal/clock"
 	"agentos/internal/ids"
 	"agentos/runtime/store"
@@ -22,9 +22,9 @@ func (s settings) reachable() bool { return !isLoopback(s.addr) || len(s.hosts) 
 
 // newKeyring makes the keyring of a server. Where others reach it nobody comes in
 // without a key, whatever becomes of the store.
-func newKeyring(s settings, docs auth.Documents, log *slog.Logger) (*auth.Keyring, error) {
+func newKeyring(s settings, docs auth.Documents, record func(context.Context, ...audit.Keyed) error, log *slog.Logger) (*auth.Keyring, error) {
 	return auth.New(auth.Config{
-		Store: docs, Env: environment, Clock: clock.System{}, IDs: ids.Random{}, Log: log, Required: s.reachable(),
+		Store: docs, Env: environment, Clock: clock.System{}, IDs: ids.Random{}, Log: log, Record: record, Required: s.reachable(),
 	})
 }
 
@@ -42,12 +42,11 @@ func (p *parts) protected(ctx context.Context, s settings) error {
 			return nil
 		}
 	}
-	what, instead := fmt.Sprintf("address %q can be reached from other machines", s.addr), "listen on a loopback address such as 127.0.0.1:8080"
+	const advice = "and the store has no API key that counts; make one with agentos keys create --store URL --name NAME --role admin, or "
 	if isLoopback(s.addr) {
-		what, instead = fmt.Sprintf("host %q means that others come, through a proxy", s.hosts[0]), "leave the host out"
+		return s.wrong("host", "it means that others come, through a proxy, "+advice+"leave it out")
 	}
-	return usageError{fmt.Errorf("%s, and the store has no API key that counts; make one with "+
-		"agentos keys create --store URL --name NAME --role admin, or %s", what, instead)}
+	return s.wrong("addr", "it can be reached from other machines, "+advice+"use a loopback address such as 127.0.0.1:8080")
 }
 
 // hostName is a name of DNS (RFC 1123 section 2.1).

@@ -31,7 +31,7 @@ func TestAllowedHosts(t *testing.T) {
 			t.Errorf("%s %q: %q %v, want %q %v", tc.addr, tc.hosts, got, s.reachable(), want, tc.reachable)
 		}
 	}
-	good := settings{concurrency: 1, partitions: 1, lease: minLease}
+	good := settings{concurrency: 1, partitions: 1, lease: minLease, addr: "127.0.0.1:0", logFormat: "text", logLevel: "info"}
 	for _, host := range []string{"a", "a.example", "A-1.example.", "xn--bcher-kva.example", "192.0.2.1", "::1"} {
 		if good.hosts = []string{host}; good.check() != nil {
 			t.Errorf("host %q: %v", host, good.check())

@@ -12,6 +12,7 @@ import (
 	"agentos/api"
 	"agentos/api/auth"
 	"agentos/api/client"
+	"agentos/audit"
 	"agentos/internal/clock"
 	"agentos/internal/problem"
 	"agentos/internal/secrets"
@@ -57,7 +58,7 @@ func (k *keysFlags) run(do func(ctx context.Context, w keyWork, args []string) e
 		if path, isFile := strings.CutPrefix(k.settings.store, "file:"); isFile && cmd.Name() != "create" {
 			// Opening it would make one that is not there.
 			if _, err := os.Stat(path); err != nil {
-				return problem.Wrap(err, problem.InvalidSettings, "the store file %s cannot be opened: %v", path, err)
+				return usageError{problem.Wrap(err, problem.InvalidSettings, "the store file %s cannot be opened: %v", path, err)}
 			}
 		}
 		return k.withStore(cmd.Context(), func(w keyWork) error { return do(cmd.Context(), w, args) })
@@ -70,9 +71,9 @@ func (k *keysFlags) withStore(ctx context.Context, do func(keyWork) error) (err 
 	s.logFormat, s.logLevel = "text", "error"
 	switch {
 	case s.partitions < 1:
-		return problem.New(problem.InvalidSettings, "partitions must be a number of at least 1")
+		return usageError{problem.New(problem.InvalidSettings, "partitions must be a number of at least 1")}
 	case s.store == "file::memory:", s.store == "file:", strings.HasPrefix(s.store, "memory:"):
-		return problem.New(problem.InvalidSettings, "a store in memory ends with its process; a key in it would let nobody in")
+		return usageError{problem.New(problem.InvalidSettings, "a store in memory ends with its process; a key in it would let nobody in")}
 	case k.environment != environment:
 		return problem.New(problem.EnvNotFound, "no environment %q; there is %q", k.environment, environment)
 	}
@@ -85,7 +86,7 @@ func (k *keysFlags) withStore(ctx context.Context, do func(keyWork) error) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	keys, err := newKeyring(s, opened, log)
+	keys, err := newKeyring(s, opened, audit.NewChain(opened, environment).Append, log)
 	if err != nil {
 		return err
 	}
@@ -109,12 +110,14 @@ func (w onServer) revoke(ctx context.Context, id string, force bool) (api.Key, e
 // inStore works on the keys of a store, in the name of whoever has it.
 type inStore struct{ keys *auth.Keyring }
 
+func (inStore) by() auth.Actor { return auth.Actor{Name: auth.Local().Name} }
+
 func (w inStore) create(ctx context.Context, k api.CreateKey) (api.CreatedKey, error) {
-	return w.keys.Create(ctx, auth.Local(), k)
+	return w.keys.Create(ctx, w.by(), k)
 }
 func (w inStore) list(ctx context.Context) ([]api.Key, error) { return w.keys.List(ctx) }
 func (w inStore) revoke(ctx context.Context, id string, force bool) (api.Key, error) {
-	return w.keys.Revoke(ctx, auth.Local(), id, force)
+	return w.keys.Revoke(ctx, w.by(), id, force)
 }
 
 func keysCreate(k *keysFlags) *cobra.Command {

@@ -42,7 +42,7 @@ func openLocal(ctx context.Context, env lookup, logTo io.Writer, o runOptions) (
 		return nil, err
 	}
 	// Nobody but this process can dial the API, and it has the store anyway.
-	if p.keys, err = newKeyring(s, noDocuments{}, p.log); err != nil {
+	if p.keys, err = newKeyring(s, noDocuments{}, nil, p.log); err != nil {
 		end()
 		return nil, errors.Join(err, p.close(ctx))
 	}

@@ -126,7 +126,7 @@ func assemble(ctx context.Context, s settings, env lookup, logTo io.Writer, mani
 	if err := p.newTeller(); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
-	if p.keys, err = newKeyring(s, p.store, p.log); err != nil {
+	if p.keys, err = newKeyring(s, p.store, p.audit.Append, p.log); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
 	p.hosts = s.allowedHosts()

@@ -61,7 +61,7 @@ var table = []struct {
 	// The API: its words, the client, and the server that has the engine behind it.
 	{"api", "internal/problem"},
 	{"api/client", "api internal/problem internal/rawjson"},
-	{"api/auth", "api holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/visible runtime/store"},
+	{"api/auth", "api audit holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/visible runtime/store"},
 	{"api/inbox", "api internal/clock internal/ids internal/problem internal/rawjson internal/schema internal/visible"},
 	{"api/server", "api api/auth api/inbox capabilities gateway holds holds/policy internal/clock internal/ids internal/problem internal/rawjson internal/schema internal/strictyaml runtime runtime/journal runtime/mcp runtime/store"},
 
