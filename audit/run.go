@@ -88,13 +88,16 @@ func (r *reader) decided(about *Entry, e journal.Entry) (bool, error) {
 	for _, it := range d.Items {
 		about.Items = append(about.Items, itemOf(it, r.pending.Item(it.ID)))
 		about.From = it.Decision.From
-		r.let[it.ID] = !it.Open && lets(it.Decision.Action)
+		switch it.Decision.Action {
+		case holds.Approve, holds.Edit, holds.Retry:
+			r.let[it.ID] = !it.Open
+		case holds.Reject:
+			r.let[it.ID] = false
+		case holds.Ran, holds.Skip: // it was sent by the decision before, if by any
+		}
 	}
 	return true, nil
 }
-
-// lets reports whether a decision lets a call run.
-func lets(a holds.Action) bool { return a == holds.Approve || a == holds.Edit || a == holds.Retry }
 
 func closed(about *Entry, e journal.Entry) (bool, error) {
 	var c journal.Closed

@@ -183,6 +183,16 @@ func TestFromRun(t *testing.T) {
 				"r_1/8 call.ran [call_1 " + a + " success]",
 			},
 		},
+		"approved, and nobody saw the end": {
+			begin(t, 1).hold(1, holds.ToolCall, 0, asked, "call_1").decide(1, "ann", false, holds.Approve, "", asked, "call_1").closed(1, holds.Decided, "").
+				add(journal.CallStarted, journal.Started{Call: "call_1", Server: "orders", Tool: "cancel_order", Arguments: json.RawMessage(asked)}).
+				hold(2, holds.OutcomeUnknown, 0, asked, "call_1").decide(2, "bob", false, holds.Skip, "", asked, "call_1").closed(2, holds.Decided, "").ended("call_1", journal.Unknown),
+			[]string{
+				"r_1/4 hold.decided ann 192.0.2.7 h_1_1 [call_1 approve saw " + a + " decided " + a + " because]",
+				"r_1/8 hold.decided bob 192.0.2.7 h_1_2 [call_1 skip saw " + a + " decided  because]",
+				"r_1/10 call.ran [call_1 " + a + " unknown]",
+			},
+		},
 		"said to have run": {
 			begin(t, 1).add(journal.CallStarted, journal.Started{Call: "call_1", Server: "orders", Tool: "cancel_order", Arguments: json.RawMessage(asked)}).
 				hold(1, holds.OutcomeUnknown, 0, asked, "call_1").decide(1, "ann", false, holds.Ran, `{"done":true}`, asked, "call_1").closed(1, holds.Decided, "").ended("call_1", journal.Success),

@@ -128,7 +128,7 @@ func (v *verifier) follow(n int64, e Entry) {
 			if !it.Open {
 				v.approved[key] = it.Decided
 			}
-		default:
+		case "reject":
 			delete(v.approved, key)
 		}
 	}
